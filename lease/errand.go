@@ -103,7 +103,7 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held windo
 	s.bring(ctx, name, req, &held, e, fetched)
 }
 
-// bring brings what came of an errand to the holder. The refusal of a dear call must not keep cheap ones from errands, so this is given up.
+// bring brings what came of an errand to the holder. The refusal of a dear call must not keep cheap ones from errands: this is given up.
 func (s *Store) bring(ctx context.Context, name id, req driver.Request, held *window.Held, e window.Errand, fetched *lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.returnWithin())
 	defer cancel()
@@ -186,7 +186,7 @@ func (s *Store) floor(policy *driver.Policy) int64 {
 	return int64(math.Ceil(flow * span))
 }
 
-// standsFor returns how long a refusal by the home stands before somebody asks again: units may come back, or be booked, earlier than that.
+// standsFor returns how long a refusal by the home stands before somebody asks again: units may come back, or be booked, earlier.
 func (s *Store) standsFor(answer *driver.Answer, policy *driver.Policy) int64 {
 	longest, retry := s.longest.Microseconds(), answer.Retry()
 	if s.Powers()&driver.CanBook != 0 && policy.Bookable() {

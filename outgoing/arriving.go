@@ -111,7 +111,7 @@ func (a *arriving) fold(req *driver.Request, answer driver.Answer, paced int) dr
 	return answer
 }
 
-// What is on its way when an API refuses the first request is refused too. Requests that may wait are therefore paced, over all processes:
+// What is on its way when an API refuses the first request is refused too. So those that may wait are paced, over all processes:
 //
 //   - While refusals have lowered the limit, its units are spread evenly over the shortest window.
 //   - While a window is full, or the API has nothing left, and for a window after that, they start at least as far apart

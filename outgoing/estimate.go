@@ -83,8 +83,8 @@ func plain(path string) string {
 	return strings.ToLower(strings.ToUpper(strings.ReplaceAll(path, "_", "")))
 }
 
-// Estimate returns the most tokens that a request with this body can use, of JSON requests to OpenAI, Anthropic, Google and Bedrock. Input
-// is the bytes of the body, and Output the largest maximum that any field sets, times the answers. A nil opts is the zero EstimateOptions.
+// Estimate returns the most tokens that a request with this body can use, of JSON to OpenAI, Anthropic, Google and Bedrock. Input
+// is the bytes of the body, and Output the largest maximum that any field sets, times the answers. A nil opts is the zero one.
 //
 // An estimate is too low if the tokenizer first makes the text longer (NFKC), if the API ignores the field that sets the maximum output
 // (Fields) or adds more to prompts than the Overhead (tool use adds hundreds of tokens), or if Costs or the Factor is a guess.

@@ -64,8 +64,8 @@ func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, se
 	if ok && sent.Before(known.since()) {
 		return l, low, false
 	}
-	// The first refusals can be of requests that arrived too early, so three quarters go on at most; the next one within the window halves
-	// that. When less than a quarter went through, the refusal has another reason than this window.
+	// The first refusals can be of requests that arrived too early, so three quarters go on at most; the next one within the window
+	// halves that. When less than a quarter went through, the refusal has another reason than this window.
 	through, most, fewest, lasts := used-call.Cost, l.Units*3/4, l.Units/4, holdFor(l.Window/heldPart, heldBriefly)
 	believed := !wanted.guessed && wanted.length > time.Second && wanted.length >= l.Window/convincing
 	switch {

@@ -17,9 +17,9 @@ import (
 	"example.com/sash"
 )
 
-// A Pool is credentials for one API, each with a quota of its own, such as the access tokens of a crawler. A [Call] with a Pool is charged
-// to whichever credential has most room, or the first that has room, and the transport sets that on a copy of the request. A response
-// changes the limits and the cool-down of its credential alone. A Pool is immutable and safe for concurrent use: a program whose
+// A Pool is credentials for one API, each with a quota of its own, such as the access tokens of a crawler. A [Call] with a Pool is
+// charged to whichever credential has most room, or the first that has room, and the transport sets that on a copy of the request. A
+// response changes the limits and the cool-down of its credential alone. A Pool is immutable and safe for concurrent use: a program whose
 // credentials change makes a new one.
 //
 // A credential that the API refuses, with 401 or with a 403 that another one does not get, is dropped for a minute, by all processes, and

@@ -255,7 +255,8 @@ func TestSettleNeedsAStoreThatSettles(t *testing.T) {
 	for _, refuse := range []bool{false, true} {
 		store := plainStore{newStore()}
 		api := &model{tokens: 100}
-		rt := newRoundTripper(t, store, sixHundred(nil), &outgoing.Options{Base: handled(api.ServeHTTP), Spread: -1, Refuse: refuse}, sash.PerMinute(1000))
+		opts := &outgoing.Options{Base: handled(api.ServeHTTP), Spread: -1, Refuse: refuse}
+		rt := newRoundTripper(t, store, sixHundred(nil), opts, sash.PerMinute(1000))
 		if err := whole(t.Context(), rt); err != nil {
 			t.Fatal(err)
 		}

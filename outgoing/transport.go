@@ -129,8 +129,8 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	return t, nil
 }
 
-// RoundTrip implements [http.RoundTripper]. Its own errors are [*sash.LimitedError], [*CoolDownError], [sash.ErrUnavailable] and others of
-// AllowAll, that of the route, and that of the context: then the request was not sent, or not sent again.
+// RoundTrip implements [http.RoundTripper]. Its own errors are [*sash.LimitedError], [*CoolDownError], [sash.ErrUnavailable] and others
+// of AllowAll, that of the route, and that of the context: then the request was not sent, or not sent again.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	call, err := t.route(req)
 	if errors.Is(err, ErrExempt) {

@@ -36,7 +36,7 @@ type Entry struct {
 
 const inspectReply = 32 // bytes before the value
 
-// Inspect returns the contents of a subject's key under a policy's algorithm and resolution, or nil if there is no such key. It only reads,
+// Inspect returns the contents of a subject's key under a policy's algorithm and resolution, or nil if there is no key. It only reads,
 // in work proportional to the log, and needs the rights of a decision, and MEMORY USAGE for Bytes. A value that is no log's is an error.
 func (s *Store) Inspect(ctx context.Context, key string, policy *driver.Policy) (*State, error) {
 	name, form := s.Key(key, policy), "string 0"

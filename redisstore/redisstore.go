@@ -1,5 +1,5 @@
-// Package redisstore keeps charges on Redis (6.2 and later) or Valkey, where any number of processes share them. Every decision is one Lua
-// script on one key: atomic, on the server's own clock, in one round trip. A client only has to run a script: see [Scripter], and the
+// Package redisstore keeps charges on Redis (6.2 and later) or Valkey, where any number of processes share them. Every decision is one
+// Lua script on one key: atomic, on the server's own clock, in one round trip. A client only has to run a script: see [Scripter], and the
 // modules goredisstore and rueidisstore for the two common clients. Every key has an expiry.
 package redisstore
 
@@ -105,8 +105,8 @@ func (s *Store) Powers() driver.Powers {
 
 // Do implements [driver.Store]. On a cluster the error of several operations is [driver.ErrApart] for keys of different slots.
 //
-// A compact log remembers about 10,000 IDs of calls and settlements, 16 to 40 bytes each; under the other algorithms a key remembers about
-// 600. Beyond that it forgets what ends first: such a call is a new one when it is repeated, and such a settlement gives no units back.
+// A compact log remembers about 10,000 IDs of calls and settlements, 16 to 40 bytes each; under the other algorithms a key remembers
+// 600 or so. Beyond that it forgets what ends first: such a call is a new one when it is repeated, and such a settlement gives no units back.
 func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 	switch {
 	case len(b.Ops) == 1:

@@ -80,7 +80,7 @@ func (l *Log) Gaps(now int64) bool { return l.booked != nil && l.booked.gaps && 
 // Earliest returns the earliest instant from one on at which every limit has room, and at every booking from then on in whose window it
 // counts. If that takes too many steps, it is behind all entries.
 //
-// The use of a window rises at each booking and falls where an entry leaves it. So it is enough to look at these instants, in their order,
+// The use of a window rises at each booking and falls where an entry leaves it. So it is enough to look at these instants, in order,
 // for the first one behind which no use is too high for a window. A period of the calendar has room at all its instants, or at none.
 func (l *Log) Earliest(from, cost int64, limits []driver.Limit) int64 {
 	const none = math.MaxInt64

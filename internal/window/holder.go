@@ -3,7 +3,7 @@ package window
 import "context"
 
 // A Holder keeps leases in common for the processes of a region: units that a home store, which may be far away, has charged in advance.
-// Each process spends from them, and the holder names the one that fetches the next lease. Instants are the holder's own, in microseconds.
+// Each process spends from them, and the holder names the one that fetches the next lease. Instants are the holder's, in microseconds.
 //
 // The home charged a lease after its errand began, so its units may be spent until one longest lease after that: the home counts every
 // charge for as much longer than the limits say.
@@ -72,7 +72,7 @@ type Errand struct {
 	Longest int64
 	// Began is the At of the Held that named the caller. Zero reports a refusal that a call met which asked Alone.
 	Began int64
-	// Units is the lease, and zero if there is none. Delay is how long after its decision the home charged it ([driver.Answer.Delay]). The
+	// Units is the lease, and zero if there is none. Delay is how long after its decision the home charged it (driver.Answer.Delay). The
 	// lease starts so long after Bring, and ends so long and a longest lease after Began. It starts a 1,024th of that later, and ends as
 	// much earlier: the holder's clock may run faster or slower than the home's by so much.
 	Units, Delay int64
