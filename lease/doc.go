@@ -15,29 +15,18 @@
 //
 // # How
 //
-//	   region                      ocean                     home
-//	┌──────────────────┐                              ┌──────────────────┐
-//	│ process, process │── errand: units, please ───▶ │ log of the key,  │
-//	│    │        │    │ ◀── a lease, or a refusal ── │ windows W + τ    │
-//	│    ▼ spend  ▼    │                              └──────────────────┘
-//	│ holder: leases,  │ ─── what is left goes back ─▶
-//	│ demand, refusal  │
-//	└──────────────────┘
-//
-// The holder of a key knows its leases, the demand, and what the home has last refused. A call spends from a lease in one
-// step. When the leases will be used up within two ways, the holder sends one caller on an errand: its process asks the home
-// for the next lease in the background, and the call itself does not wait. The first call of a key, and calls of keys with
-// less than two calls in a longest lease, are decided by the home.
+// The holder of a key knows its leases, the demand, and what the home has last refused. A call spends from a lease in one step. When
+// the leases will be used up within two ways, the holder sends one caller on an errand: its process asks the home for the next lease in
+// the background, and the call itself does not wait. The home decides the first call of a key, and keys with less than two in a lease.
 //
 // A lease is as many units as callers ask for during one longest lease, and at most an eighth of what is left. If that is less than the
 // tightest limit gives in an eighth of the longest lease, or in two ways, it is so many. A home that books starts leases in the order in
 // which it decides: one that does not fit now starts up to one longest lease later, and the holder refuses calls until then. If the home
 // refuses, the region knows it until the retry time comes near, at most for two longest leases, because units may come back.
 //
-// The home decides alone under limits of fewer than 64 units, with [New] 16, under policies with a calendar limit or a block,
-// and under those that charge refused calls. It also decides bookings, peeks, partial calls, calls over several subjects and
-// those with an ID, under the longer windows. Of the calls that two errands brought nothing for, or that
-// have waited for four ways, eight at a time go home instead. A call waits for four seconds at most.
+// The home decides alone under limits of fewer than 64 units, with [New] 16, under policies with a calendar limit or a block, and under
+// those that charge refused calls. It also decides bookings, peeks, partial calls, calls over several subjects and those with an ID. Of
+// the calls that two errands brought nothing for, or that have waited for four ways, eight at a time go home. None waits for over 4 s.
 //
 // # Never more
 //
@@ -48,27 +37,22 @@
 // The holder's clock and the home's may differ by hours, and run at rates that differ by one part in 1,024. The clock of [New] does
 // not jump, but may stop while the machine is suspended: the rest of a lease can then be spent within τ after the machine wakes.
 //
-// An answer that is lost, a process that dies, or a holder that loses its state loses units: they stay charged until they
-// leave the window, and nobody spends them. A lease is spent only if the holder still knows of its errand. Units are taken
-// out of a lease before they go back, in the holder's one step, so nobody spends them.
+// An answer that is lost, a process that dies, or a holder that loses its state loses units: nobody spends them, and they stay charged
+// until they leave the window. Units are taken out of a lease, in one step of the holder, before they go back.
 //
-// # Fairness
-//
-// A key has one errand of a region at a time, and one lease that is booked and has not started, so every region gets a lease in
-// turn. A region that nobody calls gives back what it has when its lease ends.
+// A region has one errand for a key at a time, and one lease that has not started, so every region gets a lease in turn. One that nobody
+// calls gives back what it has when its lease ends.
 //
 // # When the home is silent
 //
-// A region spends what it holds. Then calls fail at once, also those that only the home decides, with an error that wraps
-// sash.ErrUnavailable; one question at a time goes to the home, ever more seldom, up to every four seconds. What answers in
-// its place is the business of a failover before this store.
+// A region spends what it holds. Then calls fail at once with sash.ErrUnavailable, also those that only the home decides, and one
+// question at a time goes there, ever more seldom, up to every four seconds. A failover before this store can answer instead.
 //
 // # The own share
 //
-// With [Options].Own each of R regions has s = floor(N · Percent / 100) units of every limit for itself, counted by an exact log
-// in the region's own store, and the home has the other N − R·s. It decides a call, with the source own, where the home refuses
-// it, lets it wait, or does not answer. Calls with an ID, bookings, partial calls and calls over several subjects are the home's
-// alone. docs/regions.md says how to change R and Percent, and what a store that loses its charges costs.
+// With [Options].Own each of R regions has s = floor(N · Percent / 100) units of every limit for itself, in its own store, and the
+// home has the other N − R·s. It decides a call, with the source own, where the home refuses it, lets it wait, or does not answer. Calls
+// with an ID, bookings, partial calls and calls over several subjects are the home's alone. See docs/regions.md for changes of R and s.
 //
 // # And how much less
 //

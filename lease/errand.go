@@ -43,8 +43,8 @@ type errand struct {
 	alone bool // set before done is closed: the home does not lease, and decides each call alone
 }
 
-// send goes on an errand, in the background: its caller may leave, and others can spend what it brings. A process with as many
-// errands and leases as it may have gives it up, so that another process of the region goes, and the home decides the call.
+// send goes on an errand, in the background. A process with as many errands and leases as it may have gives it up, so that another one of
+// the region goes, and the home decides the call.
 func (s *Store) send(ctx context.Context, name id, req driver.Request, held *window.Held) *errand {
 	out, w := &errand{done: make(chan struct{})}, &s.work
 	w.mu.Lock()
@@ -103,8 +103,7 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held windo
 	s.bring(ctx, name, req, &held, e, fetched)
 }
 
-// bring brings what came of an errand to the holder. A dear call that the home refused is no reason to lend cheap ones
-// nothing ahead: that is the refusal of a call, and the errand is given up.
+// bring brings what came of an errand to the holder. The refusal of a dear call must not keep cheap ones from errands: this is given up.
 func (s *Store) bring(ctx context.Context, name id, req driver.Request, held *window.Held, e window.Errand, fetched *lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.returnWithin())
 	defer cancel()
@@ -187,8 +186,7 @@ func (s *Store) floor(policy *driver.Policy) int64 {
 	return int64(math.Ceil(flow * span))
 }
 
-// standsFor returns how long a refusal by the home stands before somebody asks again: units may come back earlier than the
-// retry time, and a lease can be booked ahead of it.
+// standsFor returns how long a refusal by the home stands before somebody asks again: units may come back, or be booked, earlier.
 func (s *Store) standsFor(answer *driver.Answer, policy *driver.Policy) int64 {
 	longest, retry := s.longest.Microseconds(), answer.Retry()
 	if s.Powers()&driver.CanBook != 0 && policy.Bookable() {

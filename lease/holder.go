@@ -80,12 +80,8 @@ func caught(err *error) {
 	}
 }
 
-// A note is the home's answer to an errand, or its refusal, as a holder keeps it: the instant, the refusals, and the status
-// of each limit, eight bytes a number.
-const (
-	noteHead   = 2 * 8
-	noteStatus = 4 * 8
-)
+// A note is the home's answer to an errand as a holder keeps it: the instant, the refusals, and the status of each limit, all numbers.
+const noteHead, noteStatus = 2 * 8, 4 * 8 // bytes
 
 // note writes an answer.
 func note(a *driver.Answer) string {
@@ -208,9 +204,8 @@ func (s *Store) settle(ctx context.Context, set driver.Settlement, units int64) 
 // returnWithin is the longest time to give units back.
 func (s *Store) returnWithin() time.Duration { return max(s.home.within, usualWithin) }
 
-// Release gives back the rest of all leases that this process has fetched, at once, for a process that shuts down. It waits
-// for errands that are under way, and gives back what they bring. Later calls get new leases. The error says how many
-// leases could not be given back; their units stay charged until they leave the window.
+// Release gives back the rest of all leases that this process has fetched, and of what errands under way bring, for a process that shuts
+// down. Later calls get new leases. The error says how many were not given back; their units stay charged until they leave the window.
 func (s *Store) Release(ctx context.Context) error {
 	failed, why := s.release(ctx)
 	left := s.work.ended(ctx)

@@ -58,12 +58,10 @@ const (
 
 // New returns a store that leases units from next, which it does not own, for at most longest: whole microseconds, MinLease to MaxLease,
 // the same in all processes. The longer it is, the fewer decisions reach next and the more units lie unspent: a hundredth of the shortest
-// window is a good start. A store of failover cannot be next: it belongs before this one. The error says what is wrong. New panics if
-// next is nil. It holds the leases of at most 16,384 keys, about 500 bytes each. If next does not settle, what is left of a lease stays
-// charged until it leaves the window.
-//
-// Put a denial cache before it, as package stack does: a limit of fewer than 16 units, or of the calendar, is not leased, and
-// without a cache all its refused calls reach next (go test ./stack -run TestRefusedCalls -v).
+// window is a good start. It holds the leases of at most 16,384 keys, about 500 bytes each. If next does not settle, what is left of a
+// lease stays charged until it leaves the window. The error says what is wrong, such as a store of failover as next: that belongs before
+// this one, and so does a denial cache, as package stack has it: refused calls that are not leased reach next without one (go test
+// ./stack -run TestRefusedCalls -v). New panics if next is nil.
 func New(next driver.Store, longest time.Duration) (*Store, error) {
 	return makeStore(next, newPrivate(), longest, leastPrivate, 0)
 }
@@ -109,12 +107,9 @@ func makeStore(next driver.Store, h window.Holder, longest time.Duration, least 
 func (s *Store) Powers() driver.Powers { return s.Store.Powers() &^ driver.CanEach }
 
 // Do implements [driver.Store]. A call of one subject is decided by leases: an admission from one has the source [driver.FromLease], and
-// its At is when the home charged it. The home decides everything else, under the longer windows: also a call with an ID, since a lease
-// does not know which calls are repeated. A settlement or an extension of a call that was admitted from a lease is one of the lease's
-// charge. Units that are given back may be those of a lease, which are then spent although they were given back.
-//
-// To forget a key ends its leases under the policy's limits that its processes share, or with New those of this process; others
-// can be spent until they end.
+// its At is when the home charged it. The home decides everything else, under the longer windows. A settlement or an extension of a call
+// from a lease is one of the lease's charge. Units that are given back may be those of a lease, which can be spent all the same. To
+// forget a key ends its leases in the region, or with New in this process; others can be spent until they end.
 func (s *Store) Do(ctx context.Context, b *driver.Batch) (err error) {
 	op := &b.Ops[0]
 	switch {

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -200,10 +201,7 @@ func (h *home) pause() time.Duration {
 func (h *home) down() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.cause == nil {
-		return fmt.Errorf("lease: the home store did not answer when it was last asked for a lease: %w", sash.ErrUnavailable)
-	}
-	return fmt.Errorf("lease: the home store did not answer: %w: %w", sash.ErrUnavailable, h.cause)
+	return fmt.Errorf("lease: the home store did not answer: %w: %w", sash.ErrUnavailable, cmp.Or(h.cause, errSilent))
 }
 
 // slow returns the error of a call that has found no lease and no place among those that the home decides instead.

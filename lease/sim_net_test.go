@@ -247,7 +247,7 @@ func (h simHolder) clock() int64 { return h.near.to.clock.now().UnixMicro() }
 
 // Spend implements window.Holder.
 func (h simHolder) Spend(ctx context.Context, s window.Spending) (window.Held, error) {
-	return simHold(ctx, h, func(holder window.Holder) (window.Held, error) {
+	return simHold(ctx, h, func(holder *memstore.Store) (window.Held, error) {
 		held, err := holder.Spend(context.Background(), s)
 		if held.Spent {
 			h.s.spent(ctx)
@@ -258,29 +258,25 @@ func (h simHolder) Spend(ctx context.Context, s window.Spending) (window.Held, e
 
 // Bring implements window.Holder.
 func (h simHolder) Bring(ctx context.Context, e window.Errand) (bool, error) {
-	return simHold(ctx, h, func(holder window.Holder) (bool, error) { return holder.Bring(context.Background(), e) })
+	return simHold(ctx, h, func(holder *memstore.Store) (bool, error) { return holder.Bring(context.Background(), e) })
 }
 
 // Return implements window.Holder.
 func (h simHolder) Return(ctx context.Context, key string, began, keep int64) (int64, error) {
-	return simHold(ctx, h, func(holder window.Holder) (int64, error) {
+	return simHold(ctx, h, func(holder *memstore.Store) (int64, error) {
 		return holder.Return(context.Background(), key, began, keep)
 	})
 }
 
 // Forget implements window.Holder.
 func (h simHolder) Forget(ctx context.Context, key string) error {
-	_, err := simHold(ctx, h, func(holder window.Holder) (bool, error) { return true, holder.Forget(context.Background(), key) })
+	_, err := simHold(ctx, h, func(holder *memstore.Store) (bool, error) { return true, holder.Forget(context.Background(), key) })
 	return err
 }
 
-func simHold[T any](ctx context.Context, h simHolder, f func(window.Holder) (T, error)) (T, error) {
-	return simAsk(ctx, h.process, h.near, func(m *memstore.Store) (T, error) { return f(any(m).(window.Holder)) })
-}
-
-// simAsk has f done at the end of a way and returns what it returned, if that arrives.
-func simAsk[T any](ctx context.Context, p *process, w *way, f func(*memstore.Store) (T, error)) (T, error) {
-	return simReply(func(do func(*memstore.Store)) error { return p.send(ctx, w, do) }, f)
+// simHold has f done by the region's store, and returns what it returned, if that arrives.
+func simHold[T any](ctx context.Context, h simHolder, f func(*memstore.Store) (T, error)) (T, error) {
+	return simReply(func(do func(*memstore.Store)) error { return h.send(ctx, h.near, do) }, f)
 }
 
 func simReply[T any](send func(do func(*memstore.Store)) error, f func(*memstore.Store) (T, error)) (value T, err error) {

@@ -84,34 +84,40 @@ func (s *Store) decideAll(ops []driver.Op) error {
 		if op.Cost == 0 {
 			continue
 		}
-		if books {
-			s.shard(sub.hash).book(sub, op, at)
-		} else {
-			s.shard(sub.hash).chargeAll(sub, op, charge)
+		if !books {
+			at = op.Answer.At
 		}
-		s.shard(sub.hash).weigh(sub)
+		sh := s.shard(sub.hash)
+		sh.chargeAll(sub, op, at, charge || books)
+		sh.weigh(sub)
 		sub.deciding = false
 		if sub.index < 0 {
-			s.shard(sub.hash).enqueue(sub)
+			sh.enqueue(sub)
 		}
 	}
 	return nil
 }
 
-// chargeAll charges one of several subjects at the instant of its answer, and sets the answer to what is left then.
-func (sh *shard) chargeAll(sub *subject, op *driver.Op, admitted bool) {
+// chargeAll charges one of several subjects at an instant, that of its answer or one ahead, and sets the answer to what is left then.
+func (sh *shard) chargeAll(sub *subject, op *driver.Op, at int64, admitted bool) {
 	req, answer := &op.Request, &op.Answer
 	now, limits := answer.At, req.Policy.Limits
-	sub.hold(now, now, req)
-	sub.state.Charge(now, req.Cost, limits)
-	statuses := sh.statuses[:len(limits)]
-	if admitted {
+	statuses, refused, later := sh.statuses[:len(limits)], uint64(0), uint64(0)
+	sub.hold(now, at, req)
+	switch {
+	case at > now:
+		sub.log.ChargeAt(now, at, req.Cost, limits)
+		sub.log.LookFrom(now, at, limits, statuses)
+	case admitted:
+		sub.state.Charge(now, req.Cost, limits)
 		window.Left(sub.state, now, limits, statuses)
-		sh.note(now, sub, limits, 0, statuses)
-	} else {
-		sh.note(now, sub, limits, sub.state.Look(now, req.Cost, limits, statuses), statuses)
+	default:
+		sub.state.Charge(now, req.Cost, limits)
+		refused, later = answer.Refusals, sub.state.Look(now, req.Cost, limits, statuses)
 	}
-	answer.Set(now, answer.Refusals, statuses)
+	sh.note(now, sub, limits, later, statuses)
+	answer.Set(at, refused, statuses)
+	answer.Delay = at - now
 }
 
 // hold fills in the subjects that are going to be charged, each of which exists then, and stays while there is room made
@@ -137,23 +143,18 @@ func (s *Store) hold(subjects []*subject, ops []driver.Op) bool {
 			subjects[i] = sh.add(now, hash, req.Key, req.Policy)
 		}
 		if subjects[i] == nil || known && !sh.grow(now, subjects[i], subjects[i].log.Grows(now, req.Policy.Limits)) {
-			s.release(subjects)
+			for _, sub := range subjects {
+				if sub == nil {
+					continue
+				}
+				if sub.deciding = false; sub.index < 0 {
+					s.shard(sub.hash).drop(sub)
+				}
+			}
 			return false
 		}
 	}
 	return true
-}
-
-// release undoes hold.
-func (s *Store) release(subjects []*subject) {
-	for _, sub := range subjects {
-		if sub == nil {
-			continue
-		}
-		if sub.deciding = false; sub.index < 0 {
-			s.shard(sub.hash).drop(sub)
-		}
-	}
 }
 
 // lock locks the shards of all operations, in order, so that two calls cannot deadlock. While they are locked, no clock of
@@ -266,19 +267,6 @@ func wait(ops []driver.Op, at int64) {
 		}
 		answer.Set(answer.At, answer.Refusals, statuses)
 	}
-}
-
-// book charges a request at an instant ahead.
-func (sh *shard) book(sub *subject, op *driver.Op, at int64) {
-	req, answer := &op.Request, &op.Answer
-	now := answer.At
-	sub.hold(now, at, req)
-	sub.log.ChargeAt(now, at, req.Cost, req.Policy.Limits)
-	statuses := sh.statuses[:len(req.Policy.Limits)]
-	sub.log.LookFrom(now, at, req.Policy.Limits, statuses)
-	sh.note(now, sub, req.Policy.Limits, 0, statuses)
-	answer.Set(at, 0, statuses)
-	answer.Delay = at - now
 }
 
 // any decides one of several charges.

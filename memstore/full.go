@@ -8,18 +8,16 @@ import (
 	"example.com/sash/driver"
 )
 
-// ErrFull is the error of a call that needs memory when the store is full and evicts no other key for it: see
-// Options.MaxBytes. Nothing was charged. A limiter returns it as sash.ErrUnavailable. Package failover takes it for a
-// failure of the store, so that enough new keys make the store count as down for all keys, unless Options.Classify
-// returns failover.Rejected for it. New keys then get the error in every failure mode.
+// ErrFull is the error of a call that needs memory when the store is full and evicts no other key for it: see Options.MaxBytes. Nothing
+// was charged. A limiter returns it as sash.ErrUnavailable. Package failover takes it for a failure of the store, and enough of them make
+// it count as down for all keys, unless Options.Classify returns failover.Rejected: then new keys get it in every failure mode.
 var ErrFull = errors.New("memstore: the store is full, and evicts no key for this one: let it hold more (MaxBytes), or wait")
 
 // A full shard evicts the least used of this many subjects, taken from a random place on.
 const candidates = 8
 
-// note records what a decision says about later ones: how much the subject has used, and until when it is kept: while it
-// refuses a call, of one unit or a larger one that it has refused, and while bookings lie ahead. It is called by each
-// decision, so it only compares, unless the subject becomes one that is kept.
+// note records what a decision says about later ones: how much the subject has used, and until when it is kept: while it refuses a call
+// of one unit, or one that it has refused, and while bookings lie ahead. It only compares, unless the subject becomes one that is kept.
 func (sh *shard) note(now int64, sub *subject, limits []driver.Limit, refusals uint64, statuses []driver.Status) {
 	var used, wait int64
 	for i := range statuses {

@@ -1,9 +1,8 @@
 // Package memstore keeps charges in this process: the store for a single instance, for tests, and for
 // replaying traffic on a virtual clock. It answers as redisstore does.
 //
-// Keys are spread over shards with a lock each. A key is dropped once none of its charges can count or be settled any
-// more, and no ID of its calls is remembered. There is no goroutine and nothing to close: a new key sweeps a few others. A
-// full store evicts keys, but none that refuses calls: see [Options].
+// Keys are spread over shards with a lock each. A key is dropped once none of its charges can count or be settled any more, and no ID of
+// its calls is remembered. There is nothing to close: a new key sweeps a few others. A full store evicts keys: see [Options].
 package memstore
 
 import (
@@ -29,12 +28,11 @@ const (
 // Options for a Store. The zero value is the default.
 type Options struct {
 	// MaxBytes bounds the bytes of all keys, as the store estimates them, of which each shard has an equal part; the heap holds up to a
-	// fifth more. When its shard is full, a new key, and one that needs more memory for a charge or an ID, evicts the least used of eight
-	// keys that refuse no call, until there is room: the evicted subject may be admitted again for the units it was charged. A key with
-	// no unit left, or that has refused a call whose RetryAfter is not over, or that has bookings ahead, is never evicted: if all other
-	// keys of a shard are such, calls that need memory get [ErrFull]. Stats counts both. Zero is DefaultMaxBytes. A key takes about 370
-	// bytes, plus 16 to 32 for each charge that its window has held at once, and about 80 for each ID of a call or a settlement that it
-	// remembers, at most 16,384 of them: then a further one replaces the one that ends first.
+	// fifth more. When its shard is full, a key that needs memory evicts the least used of eight keys that refuse no call, until there is
+	// room: the evicted subject may be admitted again for the units it was charged. A key with no unit left, a refused call whose
+	// RetryAfter is not over, or bookings ahead is never evicted: if all others are such, calls that need memory get [ErrFull]. Stats
+	// counts both. Zero is DefaultMaxBytes. A key takes about 370 bytes, 16 to 32 more for each charge that its window has held at once,
+	// and about 80 for each ID that it remembers, at most 16,384 of them: then a further one replaces the one that ends first.
 	MaxBytes int64
 	// Now is the clock. It may be called concurrently and may go back. Nil is the wall clock; if that is set by 20 ms
 	// or more, the store follows within a second.
@@ -224,17 +222,14 @@ type id struct {
 	resolution time.Duration
 }
 
-// A clock returns a shard's time in microseconds since the Unix epoch: that of Options.Now, or the wall clock. time.Now
-// reads both the wall clock and the monotonic clock, which takes twice as long as the monotonic clock alone. So the
-// clock reads the wall clock once a second, and computes the time in between:
+// A clock returns a shard's time in microseconds since the Unix epoch: that of Options.Now, or the wall clock. It reads that once a
+// second, and between only the monotonic clock, which takes half as long as time.Now:
 //
 //	now = ahead + time since start
 //
-// If the wall clock is set, the clock follows within a second. If it is slewed, the monotonic clock is slewed too. If a
-// clock trembles, going back by a millisecond or less, the clock stands still until it has caught up: every bound holds.
-//
-// Until it has passed the instant at which a subject was removed, the clock returns the next one. So a charge of the
-// subject from before is earlier than every charge after it, however many are removed while the clock stands still.
+// If the wall clock is set, the clock follows within a second. If a clock trembles, going back by a millisecond or less, the clock stands
+// still until it has caught up: every bound holds. Until it has passed the instant at which a subject was removed, the clock returns the
+// next one. So a charge of the subject from before is earlier than every charge after it, however many are removed.
 type clock struct {
 	custom func() time.Time // Options.Now, or nil
 	start  time.Time

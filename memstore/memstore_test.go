@@ -11,7 +11,6 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
-	"example.com/sash/internal/window"
 	"example.com/sash/memstore"
 )
 
@@ -95,23 +94,6 @@ func TestPeeksAndRefusalsOfUnknownKeysTakeNoRoom(t *testing.T) {
 	}
 }
 
-func TestTheCapOnKeysHoldsAndEvictionsAreCounted(t *testing.T) {
-	store, clock := newStore(t, 640)
-	l := newLimiter(t, store, sash.SlidingLog, sash.Every(5, time.Hour))
-	const charged = 10_000
-	for i := range charged {
-		allow(t, l, fmt.Sprint(i))
-		clock.Advance(time.Millisecond)
-	}
-	got := store.Swept()
-	if got.Keys > 640 || got.Keys < 500 {
-		t.Errorf("%d keys, with a cap of 640", got.Keys)
-	}
-	if got.Keys+int(got.Evicted) != charged {
-		t.Errorf("%d keys are held and %d were evicted, of %d", got.Keys, got.Evicted, charged)
-	}
-}
-
 func newPolicy(t testing.TB, opts *sash.Options, limits ...sash.Limit) *driver.Policy {
 	t.Helper()
 	v, err := sash.NewPolicy(opts, limits...)
@@ -142,27 +124,6 @@ func TestResolutionsDoNotShareACount(t *testing.T) {
 	}
 }
 
-// One of two subjects is charged until neither has room; what is given back is charged in part.
-func TestAChoiceARewardAndAPart(t *testing.T) {
-	store, _ := newStore(t, 0)
-	policy := newPolicy(t, nil, sash.PerHour(5))
-	reqs := []driver.Request{{Key: "a", Cost: 5, Policy: policy}, {Key: "b", Cost: 5, Policy: policy}}
-	for call, want := range []int{0, 1, 0} {
-		chosen, answer, err := drivertest.Of(store).Any(t.Context(), reqs...)
-		if err != nil || chosen != want || answer.Allowed() != (call < 2) {
-			t.Errorf("call %d: subject %d, %+v, %v", call, chosen, answer, err)
-		}
-	}
-	answer, err := drivertest.Of(store).GiveBack(t.Context(), driver.Request{Key: "b", Cost: 2, Policy: policy})
-	if err != nil || answer.Charged != 2 || answer.Remaining() != 2 {
-		t.Errorf("given back: %+v, %v", answer, err)
-	}
-	answer, err = driver.Decide(t.Context(), store, driver.Request{Key: "b", Cost: 5, Policy: policy, Partial: true})
-	if err != nil || !answer.Allowed() || answer.Charged != 2 || answer.Remaining() != 0 {
-		t.Errorf("in part: %+v, %v", answer, err)
-	}
-}
-
 func TestCoolDownsCountAsKeysAndExpire(t *testing.T) {
 	const most = 1000
 	bytes := memstore.KeyBytes + memstore.CoolDownBytes
@@ -183,27 +144,5 @@ func TestCoolDownsCountAsKeysAndExpire(t *testing.T) {
 	now = now.Add(2 * time.Minute)
 	if keys := store.Swept().Keys; keys != 0 {
 		t.Errorf("%d cool-downs are kept for longer than they lasted", keys)
-	}
-}
-
-func TestLeasesAreSpentAndReturned(t *testing.T) {
-	store := memstore.New(nil)
-	spend := func() window.Held {
-		held, err := store.Spend(t.Context(), window.Spending{Key: "k", Cost: 1, Longest: 60_000_000})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return held
-	}
-	spend()
-	e := window.Errand{Key: "k", Began: spend().At, Longest: 60_000_000, Units: 10, Rest: -1}
-	if kept, err := store.Bring(t.Context(), e); err != nil || !kept {
-		t.Fatal(kept, err)
-	}
-	if held := spend(); !held.Spent || held.Left != 9 {
-		t.Fatalf("%+v", held)
-	}
-	if units, err := store.Return(t.Context(), "k", e.Began, 4); units != 5 || err != nil {
-		t.Errorf("%d units, %v", units, err)
 	}
 }

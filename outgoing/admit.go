@@ -115,8 +115,8 @@ func (t *Transport) start(req *http.Request, admitted *admission) (again bool, e
 	return false, nil
 }
 
-// outdated reports whether a limit has been lowered while a call waited, so that it books anew. Of a queue that is longer
-// than a window nobody does: those who did would go behind all the others, and leave the API unused until then.
+// outdated reports whether a limit has been lowered while a call waited, so that it books anew. In a queue that is longer than a window
+// nobody does: the API would be unused until those behind it come.
 func (t *Transport) outdated(ctx context.Context, admitted *admission) bool {
 	t.listen(ctx, admitted.call.subjects(), false)
 	behind := admitted.place.Result().Delay

@@ -14,8 +14,7 @@ import (
 )
 
 // arriving is the store as the limiter sees it. Behind it windows are longer by the spread of the ways to the API, so that limits hold
-// where requests arrive, and requests that are paced have one more limit. Results and errors have the limits as they were configured. A
-// settlement finds its charge by its time, whatever the limits; the other operations are not used.
+// where requests arrive, and requests that are paced have one more limit. Settlements find their charge by its time, whatever the limits.
 type arriving struct {
 	driver.Passthrough
 	prefix  string // of keys, before those of buckets
@@ -112,15 +111,12 @@ func (a *arriving) fold(req *driver.Request, answer driver.Answer, paced int) dr
 	return answer
 }
 
-// What is on its way when an API refuses the first request is refused too, so the fewer are on their way together, the
-// fewer are refused. Requests that may wait are therefore paced, over all processes:
+// What is on its way when an API refuses the first request is refused too. So those that may wait are paced, over all processes:
 //
 //   - While refusals have lowered the limit, its units are spread evenly over the shortest window.
 //   - While a window is full, or the API has nothing left, and for a window after that, they start at least as far apart
 //     as the longest way that a request has taken, and at most half as far as evenly.
 //   - While a refusal suggests that the limit is lower, likewise, and at most as far as evenly.
-//
-// Before that they start at once.
 
 // pace returns the limit that paces a request, in addition to those of its bucket, of which the one with the shortest window is given.
 func (a *arriving) pace(req *driver.Request, shortest driver.Limit) (pace driver.Limit, paced bool) {
@@ -181,11 +177,9 @@ func (a *arriving) fills(key string, lasts time.Duration, limits []driver.Limit)
 	}
 }
 
-// spreads are by how much the ways of requests to each bucket differ: δ in docs/algorithms.md. An API counts a request
-// when it arrives, so windows that are longer by δ at the store are never overrun at the API.
-//
-// A request's way ends between its charge and the first byte of the response. That time is the way and what the API and the way back
-// take, so the spread of those times is at least that of the ways, as soon as a request has taken little of each.
+// spreads are by how much the ways of requests to each bucket differ: δ in docs/algorithms.md. They are taken from the time between the
+// charge and the first byte of the response, which includes the API and the way back. So the spread of these times is at least that of
+// the ways, as soon as a request has taken little of each.
 type spreads struct {
 	given time.Duration // zero to learn, negative for none
 
@@ -246,13 +240,12 @@ func (s *spreads) of(key string, window time.Duration) time.Duration {
 func (s *spreads) longest(key string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	longest := s.last(key).all().max
-	if longest < time.Millisecond {
-		return 0
-	}
-	d := time.Millisecond
+	longest, d := s.last(key).all().max, time.Millisecond
 	for d < longest {
 		d *= 2
+	}
+	if longest < time.Millisecond {
+		return 0
 	}
 	return d
 }

@@ -30,13 +30,12 @@ func Everything(key string) Route {
 
 // A Call says what one request is charged to.
 type Call struct {
-	// Key is the bucket: what the API counts, such as a credential, or a credential and a route. Build it
-	// with [sash.Key], and from a token with [sash.Secret]. A key that is blank, or has an empty part because the
-	// token was missing, fails the request with [sash.ErrInvalidKey].
+	// Key is the bucket: what the API counts, such as a credential, or a credential and a route. Build it with [sash.Key], and from a
+	// token with [sash.Secret]. One that is blank, or has an empty part for a missing token, is [sash.ErrInvalidKey].
 	Key string
 	// Account groups several buckets, such as the credential of an API that counts by route. Nothing is charged to it. When a [Sign] says
-	// that a refusal is for the whole API, the account cools down, and no process sends to any of its buckets. Looking for that costs one
-	// more round trip. When it is empty such a refusal is a cool-down of the Key.
+	// that a refusal is for the whole API, all buckets of the account cool down, or without one the Key. Looking for that costs one more
+	// round trip.
 	Account string
 	// Cost is the units of the request. Zero is 1.
 	Cost int64
@@ -45,14 +44,12 @@ type Call struct {
 	Unit string
 	// Limits are the bucket's limits. Empty means those of the transport.
 	Limits []sash.Limit
-	// Share is the percentage of the limits, 1 to 100, up to which this class of calls is admitted, its own cost included. All classes
-	// are charged to the same bucket: with 95, cron jobs stop when all classes together have used 95 %, and the rest is left to
-	// interactive calls. Zero is 100. Fractions of a unit are dropped.
+	// Share is the percentage of the limits, 1 to 100, up to which this class of calls is admitted, its own cost included: with 95, cron
+	// jobs stop when all classes together have used 95 %, and interactive calls have the rest. Zero is 100. Fractions are dropped.
 	Share int
 	// Also are further buckets, charged in the same decision, all or nothing: an expensive operation's own limiter, or a quota that
-	// several credentials share. A response does not say which bucket it describes, so the transport learns about the Key alone: let the
-	// Key be the bucket that the API describes. Cool-downs and lower limits that calls with another Key have learnt apply to that bucket
-	// here too; looking for its cool-down costs one more round trip. Empty Limits are those of the transport.
+	// several credentials share. The transport takes a response for one about the Key alone. What calls with another Key have learnt of
+	// such a bucket applies here too; looking for its cool-down costs one more round trip. Empty Limits are those of the transport.
 	Also []sash.Subject
 	// Pool are credentials of which the request gets one. The bucket of each is the Key and the name of the credential,
 	// and Limits and Share apply to each of them. A Call with a Pool has no Account and no Also. Looking for cool-downs
@@ -60,11 +57,10 @@ type Call struct {
 	Pool *Pool
 	// Profile says how the API describes its quotas. Nil means that of the transport.
 	Profile *Profile
-	// Settle returns the units that a response has used, by what it reports: Usage.Total, or less where the API does not
-	// count all. The Cost is then an estimate, such as that of [Estimate], and the charge to the Key, not to Also, is
-	// corrected when the response's body has been read to its end or is closed, with one round trip to the store. The estimate
-	// stays when the request fails, and when the response has no final usage. A response with a status of 400 or above gives it
-	// back. Nil keeps the Cost, and so does a store that does not settle.
+	// Settle returns the units that a response has used, by what it reports: Usage.Total, or less where the API does not count all. The
+	// Cost is then an estimate, such as that of [Estimate]. The charge to the Key, not to Also, is corrected when the response's body has
+	// been read to its end or is closed, with one round trip. The estimate stays when the request fails, and without a final usage; a
+	// status of 400 or above gives it back. Nil keeps the Cost, and so does a store that does not settle.
 	Settle func(Usage) int64
 
 	credential *credential // of the Pool, when it is chosen
@@ -72,8 +68,7 @@ type Call struct {
 	holder     *holder     // of the attempt's slot
 }
 
-// checkKey returns an error for a key that names no bucket. A key of an empty string, or with one as a part, is usually
-// a variable that was not set: requests would share a bucket that is nobody's.
+// checkKey returns an error for a key that names no bucket, usually because of a variable that was not set.
 func checkKey(key string) error {
 	switch {
 	case strings.TrimSpace(key) == "":

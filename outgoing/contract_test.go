@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 
 	"example.com/sash"
@@ -59,8 +60,9 @@ func TestTheBodyOfARequestIsAlwaysClosed(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := rt.RoundTrip(req); err == nil { //nolint:bodyclose // there is no answer
-					t.Fatal("no error")
+				_, err = rt.RoundTrip(req) //nolint:bodyclose // there is no answer
+				if err == nil || errors.Is(err, sash.ErrCostAboveLimit) != (name == "a cost above the limit") {
+					t.Fatal(err)
 				}
 			}
 			if body.closed != 1 {
@@ -164,7 +166,7 @@ func TestABodyWithSignsIsCompleteAndClosedByTheCaller(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			parts := []io.Reader{strings.NewReader(c.text)}
 			if c.err != nil {
-				parts = append(parts, errorReader{c.err})
+				parts = append(parts, iotest.ErrReader(c.err))
 			}
 			body := &watched{Reader: io.MultiReader(parts...)}
 			res := &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: body, ContentLength: int64(len(c.text))}
@@ -196,10 +198,6 @@ func TestABodyWithSignsIsCompleteAndClosedByTheCaller(t *testing.T) {
 	}
 }
 
-type errorReader struct{ err error }
-
-func (r errorReader) Read([]byte) (int, error) { return 0, r.err }
-
 // The transport does not read the body of a response that is no refusal, or of an API without signs in bodies.
 func TestOtherBodiesAreLeftAlone(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -208,7 +206,7 @@ func TestOtherBodiesAreLeftAlone(t *testing.T) {
 	}{
 		"a success": {"youtube", 200}, "not found": {"youtube", 404}, "an API with fields only": {"anthropic", 429},
 	} {
-		body := &watched{Reader: errorReader{errors.New("it was read")}}
+		body := &watched{Reader: iotest.ErrReader(errors.New("it was read"))}
 		base := canned(&http.Response{StatusCode: c.status, Header: http.Header{}, Body: body})
 		opts := &outgoing.Options{Profile: vendor(t, c.vendor), Base: base}
 		rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), opts, sash.PerDay(10_000))

@@ -11,8 +11,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// coolDowns are the buckets to leave alone for a while. The store keeps them for all processes. This process remembers what it has seen
-// of them, so that it leaves a bucket alone without a round trip, and also while the store is unavailable.
+// coolDowns are the buckets to leave alone for a while. The store keeps them for all processes. This process remembers what it has seen.
 type coolDowns struct {
 	store   driver.Store // nil when the store keeps none
 	lenient bool         // a failed look does not fail the call
@@ -32,11 +31,10 @@ type coolDown struct {
 	served       bool      // the API has served a request of this process that was sent after the end
 }
 
-// hearAgain is after how long a process looks again for what others have learnt, as it does after each cool-down.
-const hearAgain = 10 * time.Second
-
-// latency is by how much two processes can differ on the end of a cool-down.
-const latency = 100 * time.Millisecond
+const (
+	hearAgain = 10 * time.Second       // after which a process looks again for what others have learnt, as after each cool-down
+	latency   = 100 * time.Millisecond // by which two processes can differ on the end of a cool-down
+)
 
 func newCoolDowns(store driver.Store, prefix string, longest time.Duration) *coolDowns {
 	c := &coolDowns{prefix: prefix, longest: longest, seen: newMemory[string](coolDown.forgotten)}
@@ -127,7 +125,6 @@ var noLimits = new(driver.Policy)
 
 // grown returns the length of a cool-down for which the API gave no time. The last one was too short if its length was a guess too, it is
 // not forgotten, and the API has served no request of this process since: then the next is twice as long, less up to a tenth at random.
-// This process does not know what the API served to others, but it knows from the store that they were refused.
 func (c *coolDowns) grown(d time.Duration, last, here coolDown) time.Duration {
 	ago := -last.left
 	if !last.guessed || ago >= last.kept() || here.served && ago > -here.left-latency {

@@ -32,8 +32,7 @@ type EstimateOptions struct {
 	Costs map[string]int64
 	// Overhead is the tokens that the API adds to each prompt, such as instructions for tools.
 	Overhead int64
-	// Factor is the tokens per byte. Zero is 1, a bound. A smaller factor, such as 0.3 for English, is a guess and ends the
-	// promise: estimates can be too low, and then a window can hold more than its limit.
+	// Factor is the tokens per byte. Zero is 1, a bound. A smaller one, such as 0.3 for English, is a guess: estimates can be too low.
 	Factor float64
 }
 
@@ -84,13 +83,11 @@ func plain(path string) string {
 	return strings.ToLower(strings.ToUpper(strings.ReplaceAll(path, "_", "")))
 }
 
-// Estimate returns the most tokens that a request with this body can use, of JSON requests to OpenAI, Anthropic, Google and
-// Bedrock. Input is the bytes of the body. Output is the largest maximum that any field sets, times the number of answers. A
-// nil opts is the zero EstimateOptions.
+// Estimate returns the most tokens that a request with this body can use, of JSON to OpenAI, Anthropic, Google and Bedrock. Input
+// is the bytes of the body, and Output the largest maximum that any field sets, times the answers. A nil opts is the zero one.
 //
-// Text has at most as many tokens as bytes if the tokenizer works on bytes, but not if it first makes the text longer (NFKC).
-// An estimate is also too low if the API ignores the field that sets the maximum output (Fields), adds more to prompts than
-// the Overhead (tool use adds hundreds of tokens), or if Costs or the Factor is a guess.
+// An estimate is too low if the tokenizer first makes the text longer (NFKC), if the API ignores the field that sets the maximum output
+// (Fields) or adds more to prompts than the Overhead (tool use adds hundreds of tokens), or if Costs or the Factor is a guess.
 func Estimate(body []byte, opts *EstimateOptions) (Bound, error) {
 	e := estimate{EstimateOptions: *cmp.Or(opts, &EstimateOptions{}), seen: map[string]bool{}, answers: 1}
 	if !utf8.Valid(body) || !json.Valid(body) || bytes.TrimSpace(body)[0] != '{' {

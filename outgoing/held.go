@@ -10,23 +10,17 @@ import (
 	"example.com/sash/driver"
 )
 
-// A refusal without fields says that one of the API's windows is full, or nothing about windows at all: a proxy or an
-// overloaded server sends them too. So the first begins a cool-down, and a suspicion: that the API's limit is what went
-// through before, the units that the store counted without the call's own. A request that is served when an eighth more
-// was counted refutes it. A second refusal that agrees lowers the limit to that, and so does a first one that asks for a
-// quarter of the window up to all of it, in whole seconds and more than one.
-//
-// The limit is held there for a sixteenth of the window, and then rises by its units in as long again. A refusal while it
-// rises holds it four times as long, up to two windows. So what was wrongly lowered is soon back, and an API with a
-// lower limit than the configured one refuses a few requests, and then one in three windows at most. A limit that the API states
-// is held for twelve windows at once, see learn.
+// A refusal without fields says that one of the API's windows is full, or nothing about windows at all: a proxy or an overloaded server
+// sends them too. So the first is only a suspicion: that the API's limit is what went through before, the units that the store counted
+// without the call's own. How others confirm it is in the documentation of the package, under What it learns. What was wrongly lowered
+// is soon back, and an API with a lower limit than the configured one refuses a few requests, and then one in three windows at most.
 const (
-	agreeing    = 8
+	agreeing    = 8 // a request that is served when so small a part more was counted refutes a suspicion
 	convincing  = 4
-	heldPart    = 16
+	heldPart    = 16 // of the window
 	heldBriefly = 15 * time.Second
-	heldLonger  = 4
-	heldWindows = 12
+	heldLonger  = 4  // times, after a refusal while a level rises
+	heldWindows = 12 // for a limit that the API states, see learn
 	heldLeast   = time.Minute
 	heldMost    = time.Hour
 )
@@ -70,9 +64,8 @@ func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, se
 	if ok && sent.Before(known.since()) {
 		return l, low, false
 	}
-	// The first refusals can be of requests that arrived too early, so three quarters go on at most; the next one within
-	// the window says that the limit is lower, and halves that. When less than a quarter went through, the refusal has
-	// another reason than this window, and the cool-down is all.
+	// The first refusals can be of requests that arrived too early, so three quarters go on at most; the next one within the window
+	// halves that. When less than a quarter went through, the refusal has another reason than this window.
 	through, most, fewest, lasts := used-call.Cost, l.Units*3/4, l.Units/4, holdFor(l.Window/heldPart, heldBriefly)
 	believed := !wanted.guessed && wanted.length > time.Second && wanted.length >= l.Window/convincing
 	switch {
@@ -158,9 +151,8 @@ func (c *levels) lowered(admitted *admission) bool {
 	return false
 }
 
-// The store keeps a level for the other processes as a cool-down of a key that is the bucket's and the limit's, and a
-// suspicion as a guessed one. It lasts as long as the level, a whole number of seconds; the microseconds beyond are the
-// level in millionths of the limit.
+// The store keeps a level for the other processes as a cool-down of a key of its own, and a suspicion as a guessed one. It lasts as long
+// as the level, a whole number of seconds; the microseconds beyond are the level in millionths of the limit.
 const millionths = 1_000_000
 
 func (c *coolDowns) levelKey(key string, l sash.Limit) string {
@@ -201,9 +193,8 @@ func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.Limit
 	_, _ = t.cool.cool(ctx, t.cool.levelKey(call.Key, l), driver.CoolDown{Length: length, Guessed: low.suspected})
 }
 
-// listen looks for levels that other processes have learnt, and reports whether one is lower than what this one knew. Where
-// it looks after a charge it makes the request late, so a call that was booked looks after a cool-down only; the others do
-// so regularly, which costs a call with a pool a round trip every ten seconds.
+// listen looks for levels that other processes have learnt, and reports whether one is lower than what this one knew. A look after a
+// charge makes the request late, so a call that was booked looks after a cool-down only, and the others do so regularly.
 func (t *Transport) listen(ctx context.Context, subjects []sash.Subject, regularly bool) (lower bool) {
 	for _, s := range subjects {
 		if !t.cool.hears(s.Key, regularly) {

@@ -67,8 +67,7 @@ func (t *Transport) slot(req *http.Request, call Call, patience time.Duration) (
 	return slot, t.tolerate(req, call, err)
 }
 
-// begin makes the hold time begin anew for a request that has waited since it took its slot. If it waited for longer than
-// that, it takes another. A store that cannot extend leaves it the rest of the time.
+// begin makes the hold time begin anew for a request that has waited since it took its slot. If that is over, it takes another slot.
 func (t *Transport) begin(req *http.Request, call Call) (err error) {
 	h := call.holder
 	if h == nil || h.slot == nil || time.Since(h.taken) < time.Second {
@@ -88,28 +87,25 @@ func (h *holder) end() {
 	}
 }
 
-// A heldBody holds a slot until it has been read to its end, has failed or is closed.
-type heldBody struct {
+// An endingBody calls end when it has been read to its end, has failed or is closed.
+type endingBody struct {
 	io.ReadCloser
 	end func()
 }
 
-// A heldStream is the body of a response that switches protocols, to which callers write too.
-type heldStream struct {
-	heldBody
-	io.Writer
-}
-
 func holding(body io.ReadCloser, h *holder) io.ReadCloser {
-	held := heldBody{body, sync.OnceFunc(h.end)}
-	if w, ok := body.(io.Writer); ok {
-		return heldStream{held, w}
+	held := endingBody{body, sync.OnceFunc(h.end)}
+	if w, ok := body.(io.Writer); ok { // of a response that switches protocols, to which callers write too
+		return struct {
+			io.ReadCloser
+			io.Writer
+		}{held, w}
 	}
 	return held
 }
 
 // Read implements io.Reader.
-func (b heldBody) Read(p []byte) (int, error) {
+func (b endingBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
 		b.end()
@@ -118,7 +114,7 @@ func (b heldBody) Read(p []byte) (int, error) {
 }
 
 // Close implements io.Closer.
-func (b heldBody) Close() error {
+func (b endingBody) Close() error {
 	defer b.end()
 	return b.ReadCloser.Close()
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -65,7 +66,7 @@ func TestASlotIsHeldUntilTheBodyEnds(t *testing.T) {
 	}{
 		"closed":       {io.NopCloser(strings.NewReader("text")), nil, func(r *http.Response) { _ = r.Body.Close() }, 0},
 		"read":         {io.NopCloser(strings.NewReader("text")), nil, func(r *http.Response) { _, _ = io.ReadAll(r.Body) }, 0},
-		"cut off":      {io.NopCloser(errorReader{cut}), nil, func(r *http.Response) { _, _ = io.ReadAll(r.Body) }, 0},
+		"cut off":      {io.NopCloser(iotest.ErrReader(cut)), nil, func(r *http.Response) { _, _ = io.ReadAll(r.Body) }, 0},
 		"read in part": {io.NopCloser(strings.NewReader("text")), nil, func(r *http.Response) { _, _ = r.Body.Read(make([]byte, 1)) }, time.Minute},
 		"no body":      {http.NoBody, nil, func(*http.Response) {}, 0},
 		"never closed": {io.NopCloser(strings.NewReader("text")), nil, func(*http.Response) {}, time.Minute},

@@ -11,9 +11,7 @@ import (
 )
 
 // levels are lower bounds on limits that an API's responses have revealed, because it has counted units that the store has not. A level
-// falls at once and rises again by the limit's units per window; when it reaches the limit it is gone.
-//
-// Refusals say that a window of the API is full. Then the limit is held at what went through, see held.go.
+// falls at once and rises again by the limit's units per window. Where refusals say that a window is full it is held, see held.go.
 type levels struct {
 	mu     sync.Mutex
 	fallen *memory[levelID, level] // by what fields say is left, guarded by mu
@@ -100,9 +98,8 @@ func (c *levels) lowest(id levelID, limit sash.Limit, now time.Time) (lowest lev
 	return lowest, lower
 }
 
-// apply returns a bucket's limits, lowered to their levels and to the share of the call's class. When a level has
-// no room for the cost it returns the time until it has. Rises is the time until all levels have risen to their
-// limits, or math.MaxInt64 if none is lower: farther ahead nothing is booked under them.
+// apply returns a bucket's limits, lowered to their levels and to the share of the call's class, and the time until the levels have room
+// for the cost. Rises is the time until all levels are gone, math.MaxInt64 if there is none: farther ahead nothing is booked under them.
 func (c *levels) apply(s sash.Subject, percent int, now time.Time) (limits []sash.Limit, wait, rises time.Duration) {
 	limits, rises = make([]sash.Limit, len(s.Limits)), math.MaxInt64
 	c.mu.Lock()

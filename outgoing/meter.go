@@ -49,10 +49,10 @@ var ends = map[string][]string{
 	"promptFeedback.blockReason": nil,
 }
 
-// A Meter finds the usage in the body of a response that is written to it, in pieces of any length. The body is JSON or
-// server-sent events with JSON, of OpenAI, Anthropic, Google, Bedrock, and compatible APIs, but not Amazon's binary event stream.
-// OpenAI's chat API reports usage in a stream only if the request sets include_usage in stream_options. A Meter holds the names above the current value and its first 256 bytes, never the body. The
-// zero Meter is ready to use. It is safe for concurrent use.
+// A Meter finds the usage in the body of a response that is written to it, in pieces of any length. The body is JSON or server-sent
+// events with JSON, of OpenAI, Anthropic, Google, Bedrock, and compatible APIs, but not Amazon's binary event stream. OpenAI's chat API
+// reports usage in a stream only if the request sets include_usage in stream_options. A Meter holds the names above the current value and
+// its first 256 bytes. The zero Meter is ready to use. It is safe for concurrent use.
 type Meter struct {
 	mu     sync.Mutex // guards all
 	scan   scanner
@@ -134,29 +134,8 @@ func (m *Meter) Usage() (u Usage) {
 // MeterBody wraps the body of a response without changing what it reads, and calls done once with its usage: when the body has
 // been read to its end, fails, or is closed.
 func MeterBody(body io.ReadCloser, done func(Usage)) io.ReadCloser {
-	b := &metered{ReadCloser: body}
-	b.done = sync.OnceFunc(func() { done(b.meter.Usage()) })
-	return b
-}
-
-type metered struct {
-	io.ReadCloser
-	meter Meter
-	done  func()
-}
-
-func (b *metered) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	_, _ = b.meter.Write(p[:n])
-	if err != nil {
-		b.done()
-	}
-	return n, err
-}
-
-func (b *metered) Close() error {
-	defer b.done()
-	return b.ReadCloser.Close()
+	meter := new(Meter)
+	return endingBody{readCloser{io.TeeReader(body, meter), body}, sync.OnceFunc(func() { done(meter.Usage()) })}
 }
 
 // Limits of a scanner: levels of arrays and objects, and bytes of a name or a value.

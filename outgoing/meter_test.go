@@ -167,27 +167,24 @@ func TestBodyChangesNothing(t *testing.T) {
 }
 
 func TestBodyThatFailsOrIsLeft(t *testing.T) {
-	broken := errors.New("broken")
-	var reports []outgoing.Usage
-	done := func(u outgoing.Usage) { reports = append(reports, u) }
-	body := outgoing.MeterBody(io.NopCloser(io.MultiReader(strings.NewReader(named(messages[:2]...)), iotest.ErrReader(broken))), done)
-	if _, err := io.ReadAll(body); !errors.Is(err, broken) {
-		t.Errorf("the error is %v", err)
-	}
-	if len(reports) != 1 || !reports[0].Found || reports[0].Final {
-		t.Errorf("a body that failed: %+v", reports)
-	}
-	reports = nil
-	body = outgoing.MeterBody(io.NopCloser(strings.NewReader(named(messages...))), done)
-	_, _ = io.ReadFull(body, make([]byte, 300))
-	if _ = body.Close(); len(reports) != 1 || reports[0].Final {
-		t.Errorf("a body that was left: %+v", reports)
-	}
-	reports = nil
-	body = outgoing.MeterBody(io.NopCloser(strings.NewReader(named(messages...)+"event: ping\n")), done)
-	_, _ = io.ReadFull(body, make([]byte, len(named(messages...))))
-	if _ = body.Close(); len(reports) != 1 || reports[0] != final(2125, 15, 2000, 100) {
-		t.Errorf("a body that was left after its last event: %+v", reports)
+	broken, all := errors.New("broken"), named(messages...)
+	for name, c := range map[string]struct {
+		body  string
+		read  int
+		err   error
+		final bool
+	}{
+		"failed":                    {named(messages[:2]...), 1 << 20, broken, false},
+		"left":                      {all, 300, nil, false},
+		"left after its last event": {all + "event: ping\n", len(all), nil, true},
+	} {
+		var reports []outgoing.Usage
+		source := io.NopCloser(io.MultiReader(strings.NewReader(c.body), iotest.ErrReader(broken)))
+		body := outgoing.MeterBody(source, func(u outgoing.Usage) { reports = append(reports, u) })
+		_, err := io.ReadAtLeast(body, make([]byte, c.read), c.read)
+		if _ = body.Close(); !errors.Is(err, c.err) || len(reports) != 1 || !reports[0].Found || reports[0].Final != c.final {
+			t.Errorf("a body that %s: %v, reported %+v", name, err, reports)
+		}
 	}
 }
 

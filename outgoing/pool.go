@@ -17,17 +17,14 @@ import (
 	"example.com/sash"
 )
 
-// A Pool is credentials for one API, each with a quota of its own, such as the access tokens of a crawler. A [Call] with a
-// Pool is charged to whichever credential has most room, or the first that has room, and the transport sets that credential
-// on a copy of the request. A response changes the limits and the cool-down of its credential alone. A Pool is immutable and
-// safe for concurrent use. A program whose credentials change makes a new Pool, and its route returns that.
+// A Pool is credentials for one API, each with a quota of its own, such as the access tokens of a crawler. A [Call] with a Pool is
+// charged to whichever credential has most room, or the first that has room, and the transport sets that on a copy of the request. A
+// response changes the limits and the cool-down of its credential alone. A Pool is immutable and safe for concurrent use: a program whose
+// credentials change makes a new one.
 //
-// A credential that the API refuses, with 401 or with a 403 that another one does not get, is dropped for a minute, by all
-// processes, and for longer while the API refuses it again. The request is sent with another credential if its body can be
-// sent again. When all are dropped the error is [ErrCredentials].
-//
-// Neither results, errors and keys in the store nor a printed Pool contain a credential. The response's Request is the
-// caller's own, without it.
+// A credential that the API refuses, with 401 or with a 403 that another one does not get, is dropped for a minute, by all processes, and
+// for longer while the API refuses it again. The request is sent with another one if its body can be sent again. When all are dropped the
+// error is [ErrCredentials]. No result, error, key in the store, printed Pool or Request of a response contains a credential.
 type Pool struct {
 	origin      string
 	credentials []credential
@@ -37,27 +34,22 @@ type Pool struct {
 // A credential is one of a pool. Its name stands for it in keys.
 type credential struct{ secret, name string }
 
-// leastHMACKey is the fewest bytes of a pool's key.
-const leastHMACKey = 32
-
-// NewPool returns a pool of 1 to [sash.MaxAny] credentials for the API at origin, such as "https://api.github.com". They
-// are sent nowhere else: a redirect that leads to another scheme, host or port is followed without a credential and
-// without a charge, and any other request to such a place is an error.
+// NewPool returns a pool of 1 to [sash.MaxAny] credentials for the API at origin, such as "https://api.github.com". They are sent nowhere
+// else: a redirect to another scheme, host or port is followed without a credential and without a charge, and any other request to such
+// a place is an error. The error of NewPool numbers a credential that is wrong, and never contains one.
 //
-// Keys in the store have the HMAC of a credential under hmacKey, at least 32 random bytes that all processes share: see
-// [sash.Secret]. A nil set sends "Authorization: Bearer" and the credential. Another one sets it on the request, which is a
-// copy of the caller's, and must not change where that goes:
+// Keys in the store have the HMAC of a credential under hmacKey, at least 32 random bytes that all processes share: see [sash.Secret]. A
+// nil set sends "Authorization: Bearer" and the credential. Another one sets it on a copy of the request, and must not change where that
+// goes:
 //
 //	func(req *http.Request, credential string) { req.Header.Set("X-Api-Key", credential) }
-//
-// The error says which argument is wrong, by its number for a credential, and never contains one.
 func NewPool(origin string, hmacKey []byte, credentials []string, set func(req *http.Request, credential string)) (*Pool, error) {
 	u, err := url.Parse(origin)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || strings.Trim(u.Path, "/") != "" {
 		return nil, errors.New(`outgoing: the origin of a pool is a scheme and a host, such as "https://api.github.com"`)
 	}
-	if len(hmacKey) < leastHMACKey {
-		return nil, fmt.Errorf("outgoing: the HMAC key of a pool has %d bytes; it needs at least %d random ones", len(hmacKey), leastHMACKey)
+	if len(hmacKey) < 32 {
+		return nil, fmt.Errorf("outgoing: the HMAC key of a pool has %d bytes; it needs at least 32 random ones", len(hmacKey))
 	}
 	if n := len(credentials); n == 0 || n > sash.MaxAny {
 		return nil, fmt.Errorf("outgoing: %d credentials; a pool has 1 to %d", n, sash.MaxAny)
@@ -118,8 +110,7 @@ func (p Pool) Format(f fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(f, "pool of %d credentials for %s", len(p.credentials), p.origin)
 }
 
-// A hiddenError is an error whose text had a credential. Only its text and what it is can be asked for: its parts may have
-// the credential too. It is a function, so that no verb prints them.
+// A hiddenError is an error whose text had a credential, and whose parts may have it too: a function, so that no verb prints them.
 type hiddenError struct {
 	text string
 	is   func(target error) bool
@@ -127,9 +118,6 @@ type hiddenError struct {
 
 func (e *hiddenError) Error() string        { return e.text }
 func (e *hiddenError) Is(target error) bool { return e.is(target) }
-
-// leastHidden is the fewest bytes of what is replaced in an error besides the credential itself.
-const leastHidden = 4
 
 // hide returns the error without the credential, should it contain that: a transport behind this one may describe the
 // request that it got. It replaces the credential and all that has it in the signed request, as they are and escaped.
@@ -142,7 +130,7 @@ func (c *credential) hide(err error, req, signed *http.Request) error {
 					continue
 				}
 				for _, s := range []string{value, value[strings.IndexByte(value, ' ')+1:]} { // "Basic" and the rest
-					if len(s) >= leastHidden {
+					if len(s) >= 4 { // shorter ones are in any text
 						secrets = append(secrets, s)
 					}
 				}
@@ -297,10 +285,8 @@ func (c *Call) denied(res *http.Response, wanted pause) bool {
 	return c.Pool != nil && !wanted.refused && (res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden)
 }
 
-// another drops a credential that the API refuses, and reports whether to send the request with another one.
-//
-// A 401 is about the credential. A 403 may be about the request: the request is sent once more with another credential,
-// and if that gets a 403 too, nothing is dropped. Where it cannot be sent again the credential is dropped at once.
+// another drops a credential that the API refuses, and reports whether to send the request with another one. A 403 may be about the
+// request: if another credential gets one too, nothing is dropped. Where it cannot be sent again the credential is dropped at once.
 func (t *Transport) another(req *http.Request, used Call, res *http.Response, wanted pause) bool {
 	if used.Pool == nil {
 		return false

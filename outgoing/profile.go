@@ -22,11 +22,9 @@ type Profile struct {
 	Name string
 	// Quotas are the fields that describe each quota. RateLimit and RateLimit-Policy are read beside them. Nil means the usual names.
 	Quotas []QuotaFields
-	// AlsoRefused are status codes beside 429 that mean a refusal when the response has a Retry-After, says
-	// that nothing is left, or has one of the Signs.
+	// AlsoRefused are status codes beside 429 of a refusal, if it has a Retry-After, says that nothing is left, or has one of the Signs.
 	AlsoRefused []int
-	// Signs distinguish refusals. When one has a Path, up to 64 KiB of the body of a refusal are read before
-	// the response is returned; its body is complete all the same.
+	// Signs distinguish refusals. For a Path, up to 64 KiB of a refusal's body are read before it is returned, which stays complete.
 	Signs []Sign
 	// CoolDown is the cool-down after a refusal, or a response with nothing left, that gives no time. It
 	// grows while refusals repeat. Zero is a second.
@@ -152,9 +150,8 @@ func anthropic(unit string) QuotaFields {
 	return QuotaFields{Unit: unit, Limit: prefix + "-Limit", Remaining: prefix + "-Remaining", Reset: prefix + "-Reset"}
 }
 
-// Vendor returns the profile of a known API: anthropic, discord, github, meta, openai, shopify or youtube. The case of
-// the name does not matter. It returns false for others: write a profile, or use the zero one, which reads what most send,
-// such as Atlassian, Hugging Face and Reddit.
+// Vendor returns the profile of a known API, in any case: anthropic, discord, github, meta, openai, shopify or youtube. It returns false
+// for others: write a profile, or use the zero one, which reads what most send, such as Atlassian, Hugging Face and Reddit.
 func Vendor(name string) (Profile, bool) {
 	for _, p := range vendors() {
 		if p.Name == strings.ToLower(name) {
@@ -244,15 +241,17 @@ func peek(res *http.Response) any {
 	if err != nil {
 		rest = failing{err} // the caller gets it at the same place
 	}
-	res.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(start), rest), res.Body}
+	res.Body = readCloser{io.MultiReader(bytes.NewReader(start), rest), res.Body}
 	var value any
 	if err != nil || len(start) > mostPeeked || json.Unmarshal(start, &value) != nil {
 		return nil
 	}
 	return value
+}
+
+type readCloser struct {
+	io.Reader
+	io.Closer
 }
 
 type failing struct{ err error }

@@ -35,13 +35,11 @@ func (p *Profile) read(h http.Header, now time.Time) []quota {
 		return quotas // the older fields beside them say less
 	}
 	for _, f := range p.quotas() {
-		q, ok := f.read(h, now)
-		if !ok {
-			continue
-		}
-		quotas = append(quotas, q)
-		if p.Quotas == nil {
-			break
+		if q, ok := f.read(h, now); ok {
+			quotas = append(quotas, q)
+			if p.Quotas == nil {
+				break
+			}
 		}
 	}
 	return quotas

@@ -73,9 +73,8 @@ func (p *Profile) untilReset(now time.Time) time.Duration {
 	return time.UnixMicro(end).Sub(now)
 }
 
-// A CoolDownError means that a request was not sent, because the API refused a call of this or another process
-// for a while, or because less is left than the request costs. It is [sash.ErrLimited]. Like every error of a
-// RoundTripper it arrives inside a *url.Error: use errors.As.
+// A CoolDownError means that a request was not sent, because the API refused a call of this or another process for a while, or because
+// less is left than it costs. It is [sash.ErrLimited]. A client wraps it in a *url.Error: use errors.As.
 type CoolDownError struct {
 	// Key is the bucket or the account, see [Call].
 	Key string
@@ -110,16 +109,14 @@ var ErrMaxWait = errors.New("outgoing: the wait is longer than MaxWait")
 // RetryAfter is when one of them is tried again.
 var ErrCredentials = errors.New("outgoing: the API has refused all credentials of the pool, with 401 or 403")
 
-// Retries says which responses are retried: 429, its equivalents in the profile, and 503, for requests that may be repeated. Those are
-// GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and others with an Idempotency-Key field, provided that GetBody returns their body, if any.
-// Each retry is charged like the first attempt, and waits for room: for at most MaxRetryAfter under Options.Refuse. When there is no time
-// for a retry before the context's deadline, the response is returned as it is.
+// Retries says which responses are retried: 429, its equivalents in the profile, and 503, for GET, HEAD, OPTIONS, TRACE, PUT and DELETE,
+// and others with an Idempotency-Key field, if GetBody returns their body. Each retry is charged like the first attempt, and waits for
+// room: for at most MaxRetryAfter under Options.Refuse. Without time for one before the context's deadline the response is returned.
 type Retries struct {
 	// Most is the most retries of one request. Zero is none. Before retry n = 1, 2, ... there is a delay of a random
 	// part of half a second times 2^(n-1), 30 s at most, after the response's Retry-After.
 	Most int
-	// MaxRetryAfter is the longest Retry-After, or reset of an exhausted quota, to wait for; a response
-	// with a longer one is returned. Zero is a minute.
+	// MaxRetryAfter is the longest Retry-After or reset to wait for; a response with a longer one is returned. Zero is a minute.
 	MaxRetryAfter time.Duration
 }
 
@@ -131,14 +128,6 @@ const (
 	retriesEarned = 0.1
 	freeRetries   = 10
 )
-
-func (r *Retries) complete() error {
-	if r.Most < 0 || r.MaxRetryAfter < 0 {
-		return errors.New("outgoing: the numbers of Retries must not be negative")
-	}
-	r.MaxRetryAfter = cmp.Or(r.MaxRetryAfter, time.Minute)
-	return nil
-}
 
 // retry reports whether to retry after a response, and after how long. It takes from the budget.
 func (t *Transport) retry(req *http.Request, res *http.Response, wanted pause, attempt int) (time.Duration, bool) {

@@ -110,15 +110,10 @@ func whole(ctx context.Context, rt http.RoundTripper) error {
 	return err
 }
 
-// tripper is an http.RoundTripper that is a function.
-type tripper func(*http.Request) (*http.Response, error)
-
-func (f tripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
 // responds returns responses of these statuses, one after the other, each with the body.
 func responds(body func() io.Reader, statuses ...int) http.RoundTripper {
 	n := 0
-	return tripper(func(req *http.Request) (*http.Response, error) {
+	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		status := statuses[min(n, len(statuses)-1)]
 		if n++; status == 0 {
 			return nil, io.ErrUnexpectedEOF
@@ -207,15 +202,19 @@ func (e *extending) Do(ctx context.Context, b *driver.Batch) error {
 	return e.Store.Do(ctx, b)
 }
 
+// sixHundred routes requests that cost 600 tokens until they are settled.
+func sixHundred(pool *outgoing.Pool) outgoing.Route {
+	return func(*http.Request) (outgoing.Call, error) {
+		return outgoing.Call{Key: "tokens", Cost: 600, Pool: pool, Settle: outgoing.Usage.Total}, nil
+	}
+}
+
 // A request that waits starts when the one before it is settled, not a window later, in a window that is longer by the spread.
 func TestASettlementMakesRoomForThoseWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, store := &model{tokens: 100, takes: time.Second}, &extending{Passthrough: driver.Passthrough{Store: newStore()}}
-		route := func(*http.Request) (outgoing.Call, error) {
-			return outgoing.Call{Key: "tokens", Cost: 600, Settle: outgoing.Usage.Total}, nil
-		}
 		opts := &outgoing.Options{Base: handled(api.ServeHTTP), Spread: 5 * time.Second}
-		rt := newRoundTripper(t, store, route, opts, sash.PerMinute(1000))
+		rt := newRoundTripper(t, store, sixHundred(nil), opts, sash.PerMinute(1000))
 		begin := time.Now()
 		var both sync.WaitGroup
 		for range 2 {
@@ -237,12 +236,8 @@ func TestASettlementMakesRoomForThoseWhoWait(t *testing.T) {
 
 // The bucket of a credential is settled, so that it has room for another request.
 func TestACredentialIsSettled(t *testing.T) {
-	pool := newPool(t, apiTest, "secret")
-	route := func(*http.Request) (outgoing.Call, error) {
-		return outgoing.Call{Key: "tokens", Cost: 600, Pool: pool, Settle: outgoing.Usage.Total}, nil
-	}
 	opts := &outgoing.Options{Base: handled((&model{tokens: 100}).ServeHTTP), Spread: -1, Refuse: true}
-	rt := newRoundTripper(t, newStore(), route, opts, sash.PerMinute(1000))
+	rt := newRoundTripper(t, newStore(), sixHundred(newPool(t, apiTest, "secret")), opts, sash.PerMinute(1000))
 	for range 2 {
 		if err := whole(t.Context(), rt); err != nil {
 			t.Error(err)
@@ -259,11 +254,9 @@ func (plainStore) Powers() driver.Powers { return 0 }
 func TestSettleNeedsAStoreThatSettles(t *testing.T) {
 	for _, refuse := range []bool{false, true} {
 		store := plainStore{newStore()}
-		route := func(*http.Request) (outgoing.Call, error) {
-			return outgoing.Call{Key: "tokens", Cost: 600, Settle: outgoing.Usage.Total}, nil
-		}
 		api := &model{tokens: 100}
-		rt := newRoundTripper(t, store, route, &outgoing.Options{Base: handled(api.ServeHTTP), Spread: -1, Refuse: refuse}, sash.PerMinute(1000))
+		opts := &outgoing.Options{Base: handled(api.ServeHTTP), Spread: -1, Refuse: refuse}
+		rt := newRoundTripper(t, store, sixHundred(nil), opts, sash.PerMinute(1000))
 		if err := whole(t.Context(), rt); err != nil {
 			t.Fatal(err)
 		}

@@ -28,16 +28,15 @@ type Options struct {
 	Refuse bool
 	// MaxWait is the longest that a request waits for room before one attempt. Zero is as long as the context allows.
 	MaxWait time.Duration
-	// Spread is by how much the ways of two requests to the API can differ, from a charge in the store to the arrival at the API, which
-	// counts then. Windows are longer by it at the store, so that limits hold at the API. Zero learns it for each bucket from what
-	// requests take, new connections included: a tenth of the window and at most a second at first, later at most a quarter of the window
-	// and two seconds. Negative is none. Calendar limits, and algorithms that approximate, have none.
+	// Spread is by how much the ways of two requests can differ, from a charge in the store to the arrival at the API. Windows are longer
+	// by it at the store, so that limits hold at the API. Zero learns it for each bucket from what requests take: a tenth of the window
+	// and at most a second at first, later at most a quarter of the window and two seconds. Negative is none. Calendar limits, and
+	// algorithms that approximate, have none.
 	Spread time.Duration
-	// InFlight is the most requests of a bucket that are in flight at once, over all processes, as Units, and the longest
-	// time that one takes as Window, such as sash.Every(100, 10*time.Minute). A request takes its slot before it asks for
-	// room, and gives it back, with a round trip to the store, when its response's body has been read to its end or is
-	// closed. The Window begins anew when it is sent, if the store extends slots (see [sash.Slot.Extend]). It counts for the
-	// Account of a call if that has one, otherwise for its Key, and for all credentials of a Pool. The zero Limit is none.
+	// InFlight is the most requests of a bucket that are in flight at once, over all processes, as Units, and the longest time that one
+	// takes as Window, such as sash.Every(100, 10*time.Minute). A request takes its slot before it asks for room, and gives it back, with
+	// a round trip, when its response's body ends or is closed. The Window begins anew when it is sent, if the store extends slots. It
+	// counts for the Account of a call or else its Key, and for all credentials of a Pool. The zero Limit is none.
 	InFlight sash.Limit
 	// Prefix keeps the keys of one part of an application apart, as in [sash.Options].
 	Prefix string
@@ -49,13 +48,11 @@ type Options struct {
 	Observer sash.Observer
 	// Profile says how the API describes its quotas. The zero Profile reads the usual fields.
 	Profile Profile
-	// KeepLimits keeps limits as they are configured when the API refuses requests without saying why: a refusal is a
-	// cool-down and nothing else. Otherwise refusals that agree lower a limit for a time: see What it learns in the
-	// documentation of this package. Fields that state a lower limit, or what is left, lower it in any case.
+	// KeepLimits makes a refusal that does not say why a cool-down and nothing else. Otherwise refusals that agree lower a limit for a
+	// time: see What it learns in the documentation of this package. Fields that state a lower limit lower it in any case.
 	KeepLimits bool
-	// MaxCoolDown is the longest cool-down, whatever the API asks for: at least a second, at most
-	// 25 hours, and the same in all processes. Zero is an hour, or 25 hours, the length of the
-	// longest day, when the Profile says that quotas are reset each day or month.
+	// MaxCoolDown is the longest cool-down, whatever the API asks for: a second to 25 hours, the same in all processes. Zero is an hour,
+	// or 25 hours, the length of the longest day, when the Profile says that quotas are reset each day or month.
 	MaxCoolDown time.Duration
 	// Retries says which responses are retried. The zero value is none.
 	Retries Retries
@@ -105,9 +102,10 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	if t.opts.Spread > time.Minute {
 		return nil, fmt.Errorf("outgoing: Spread is %v; it is at most a minute", t.opts.Spread)
 	}
-	if err := t.opts.Retries.complete(); err != nil {
-		return nil, err
+	if r := &t.opts.Retries; r.Most < 0 || r.MaxRetryAfter < 0 {
+		return nil, errors.New("outgoing: the numbers of Retries must not be negative")
 	}
+	t.opts.Retries.MaxRetryAfter = cmp.Or(t.opts.Retries.MaxRetryAfter, time.Minute)
 	if t.opts.Prefix != "" {
 		t.prefix = sash.Key(t.opts.Prefix) + ":"
 	}
@@ -131,9 +129,8 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	return t, nil
 }
 
-// RoundTrip implements [http.RoundTripper]. Its own errors are [*sash.LimitedError], [*CoolDownError],
-// [sash.ErrUnavailable], [sash.ErrCostAboveLimit] and others of AllowAll, that of the route, and that of the
-// context; in all those cases the request was not sent, or not sent again.
+// RoundTrip implements [http.RoundTripper]. Its own errors are [*sash.LimitedError], [*CoolDownError], [sash.ErrUnavailable] and others
+// of AllowAll, that of the route, and that of the context: then the request was not sent, or not sent again.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	call, err := t.route(req)
 	if errors.Is(err, ErrExempt) {

@@ -124,11 +124,3 @@ func TestWrongOptions(t *testing.T) {
 		}
 	}
 }
-
-func TestACostAboveTheLimitFailsLoudly(t *testing.T) {
-	route := func(*http.Request) (outgoing.Call, error) { return outgoing.Call{Key: "api", Cost: 11}, nil }
-	rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Base: handled(answer(200))}, sash.PerDay(10))
-	if _, err := get(t.Context(), rt); !errors.Is(err, sash.ErrCostAboveLimit) || errors.Is(err, sash.ErrLimited) {
-		t.Error(err)
-	}
-}

@@ -198,17 +198,14 @@ func (s *Store) alone(err error) error {
 	return err
 }
 
-// any decides one of several charges, in one script. The error is also [driver.ErrApart] for charges that may be booked under
-// limits of the calendar: the instants of their bookings can lie outside any boundaries that are sent. The script looks at each
-// subject that it has to compare, so its time grows with them: see any.lua.
+// any decides one of several charges, in one script, which looks at each subject that it has to compare: see any.lua. The error is also
+// [driver.ErrApart] for charges that may be booked under limits of the calendar: bookings can lie outside any boundaries that are sent.
 func (s *Store) any(ctx context.Context, b *driver.Batch) error {
-	ops, keys := b.Ops, make([]string, len(b.Ops))
-	for i := range ops {
-		keys[i] = s.Key(ops[i].Key, ops[i].Policy)
-	}
+	ops := b.Ops
 	now, policy := calendarNow(ops), ops[0].Policy
 	counts := policy.Block.Refusals > 0 // each subject counts its refusals
-	if counts || ops[0].Within > 0 && now != 0 || s.scatters(keys) {
+	keys, err := s.keys(ops)
+	if counts || ops[0].Within > 0 && now != 0 || err != nil {
 		return driver.ErrApart
 	}
 	script := sets[policy.Algorithm].choose

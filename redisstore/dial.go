@@ -17,12 +17,11 @@ import (
 	"time"
 )
 
-// Dial connects to the server at addr with connect, and returns the connection if a Redis answers a PING on it. A server
-// of another kind can crash a client that takes its bytes for replies. A Redis also answers a client that has not
-// authenticated, so no permission is needed. [Silent] knows the connection until it is closed.
+// Dial connects to the server at addr with connect, and returns the connection if a Redis answers a PING on it: a server of another kind
+// can crash a client that takes its bytes for replies. PING needs no permission. [Silent] knows the connection until it is closed.
 //
-// The error is a [*net.OpError] of dialing, so nothing was sent that a caller asked for. It wraps a [*ForeignError] for
-// a server that is not a Redis. ctx bounds the wait.
+// The error is a [*net.OpError] of dialing: nothing was sent that a caller asked for. It wraps a [*ForeignError] for a server that is not
+// a Redis. ctx bounds the wait.
 func Dial(ctx context.Context, addr string, connect func(context.Context) (net.Conn, error)) (net.Conn, error) {
 	w := watch(addr)
 	conn, err := connect(ctx)
@@ -111,9 +110,8 @@ func (e *ForeignError) kind() string {
 	return "check the address and the port"
 }
 
-// Silent names the servers that have owed this process the answer to a script for at least d, on a connection that [Dial]
-// made or is making, as in "127.0.0.1:6379 has not answered for 50ms". It is empty if there is none. Other commands do not
-// count, since Redis may answer them late, as it does BLPOP. See also [Refused].
+// Silent names the servers that have owed this process the answer to a script for at least d, on a connection that [Dial] made or is
+// making, as in "127.0.0.1:6379 has not answered for 50ms". It is empty if there is none. See also [Refused].
 func Silent(d time.Duration) string {
 	longest := owing.servers(clock(), d)
 	const most = 3
@@ -162,8 +160,8 @@ func clock() time.Duration { return time.Since(began) + 1 }
 
 var began = time.Now()
 
-// remembered is for how long Silent names a server whose connection ended without an answer, or was not made: clients
-// close such a connection at the deadline of the call that learns from Silent, and try to connect again.
+// remembered is for how long Silent names a server whose connection ended without an answer, or was not made: clients close such a
+// connection before the call asks Silent.
 const remembered = time.Second
 
 // watches are the connections of a process, as many as it has open.

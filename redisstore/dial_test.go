@@ -138,27 +138,16 @@ func TestSlot(t *testing.T) {
 	}
 }
 
-func TestACoolDownIsInTheSlotOfItsLog(t *testing.T) {
-	for _, prefix := range []string{"sash:", "{app}:", "odd{:", "odd}:", "{}:"} {
-		s := &Store{prefix: prefix}
-		for _, key := range []string{"user:42", "{t1}:user:42", "a}b", "a{b", "{}", "}{", "{{a}}"} {
-			log, name := s.Key(key, &driver.Policy{Algorithm: driver.SlidingLog}), s.coolDownKey(key)
-			if slot(name) != slot(log) {
-				t.Errorf("%q is in slot %d, and its cool-down %q in %d", log, slot(log), name, slot(name))
-			}
-			if !strings.HasPrefix(name, prefix+"cooldown:") || !strings.HasSuffix(name, ":"+key) {
-				t.Errorf("the cool-down of %q is called %q", key, name)
-			}
-		}
-	}
-}
-
-// On a cluster one script reads both keys.
-func TestABlockIsInTheSlotOfItsSubject(t *testing.T) {
+// On a cluster one script reads the keys of a subject and its block. A cool-down is in the slot of the subject's log.
+func TestBlocksAndCoolDownsAreInTheSlotOfTheirSubject(t *testing.T) {
 	names := make(map[string]string)
-	for _, prefix := range []string{"", "sash:", "{app}:", "a{b", "a}b", "{}"} {
-		for _, key := range []string{"user:42", "{org:1}:user", "a}b", "{}", "x{y", "}{", "{a}{b}", "{{}}"} {
+	for _, prefix := range []string{"", "sash:", "{app}:", "a{b", "a}b", "{}", "odd{:", "odd}:", "{}:"} {
+		for _, key := range []string{"user:42", "{org:1}:user", "a}b", "a{b", "{}", "x{y", "}{", "{a}{b}", "{{a}}", "{{}}"} {
 			s := &Store{prefix: prefix}
+			log, cool := s.Key(key, &driver.Policy{Algorithm: driver.SlidingLog}), s.coolDownKey(key)
+			if slot(cool) != slot(log) || !strings.HasPrefix(cool, prefix+"cooldown:") || !strings.HasSuffix(cool, ":"+key) {
+				t.Errorf("%q is in slot %d, and its cool-down %q in %d", log, slot(log), cool, slot(cool))
+			}
 			for _, p := range []*driver.Policy{{}, {Algorithm: driver.GCRA}} {
 				own := s.Key(key, p)
 				name := s.blockKey(own)

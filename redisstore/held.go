@@ -8,11 +8,7 @@ import (
 	"example.com/sash/internal/window"
 )
 
-// The orders of held_bring.lua.
-const (
-	orderBring  = 1
-	orderReturn = 2
-)
+const orderBring, orderReturn = 1, 2 // the orders of held_bring.lua
 
 // heldKey returns the name of the key with the leases of a subject, whatever its policy is: "sash:held:user:42".
 func (s *Store) heldKey(key string) string { return s.prefix + "held:" + key }
@@ -53,7 +49,7 @@ func (s *Store) changeHeld(ctx context.Context, key, arg string) (int64, error) 
 	if len(reply) != 7 {
 		return 0, fmt.Errorf("redisstore: a script returned %d bytes instead of 7", len(reply))
 	}
-	return int64(number("\x00" + reply)), nil
+	return bigEndian(reply), nil
 }
 
 // packSpending writes the argument of held_spend.lua.
@@ -82,22 +78,15 @@ const (
 	heldAlone   = 4
 	heldErrand  = 5
 	heldWait    = 6
+	heldReply   = 33 // bytes before the note
 )
-
-// heldReply is the number of bytes before the note.
-const heldReply = 33
 
 // unpackHeld reads the reply of held_spend.lua.
 func unpackHeld(reply string) (window.Held, error) {
 	if len(reply) < heldReply || len(reply) > heldReply+window.MaxNote {
 		return window.Held{}, fmt.Errorf("redisstore: a script returned %d bytes instead of %d and a note", len(reply), heldReply)
 	}
-	field := func(from, size int) (n int64) {
-		for _, b := range []byte(reply[from : from+size]) {
-			n = n<<8 | int64(b)
-		}
-		return n
-	}
+	field := func(from, size int) int64 { return bigEndian(reply[from : from+size]) }
 	h := window.Held{At: field(0, 7), Noted: field(15, 7), Errand: field(22, 5), Note: reply[heldReply:]}
 	if h.Errand > 0 {
 		h.Rest = field(27, 6) - 1

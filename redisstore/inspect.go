@@ -34,12 +34,10 @@ type Entry struct {
 	Units int64
 }
 
-// inspectReply is the number of bytes before the value.
-const inspectReply = 32
+const inspectReply = 32 // bytes before the value
 
-// Inspect returns the contents of a subject's key under a policy's algorithm and resolution, or nil if there is no such
-// key. It only reads, in one step on the server. The work is proportional to the log. It needs the rights of a
-// decision, and MEMORY USAGE for Bytes. A value that is not a log's is an error.
+// Inspect returns the contents of a subject's key under a policy's algorithm and resolution, or nil if there is no key. It only reads,
+// in work proportional to the log, and needs the rights of a decision, and MEMORY USAGE for Bytes. A value that is no log's is an error.
 func (s *Store) Inspect(ctx context.Context, key string, policy *driver.Policy) (*State, error) {
 	name, form := s.Key(key, policy), "string 0"
 	switch {
@@ -111,9 +109,9 @@ var (
 )
 
 // bigEndian returns the number of a few bytes.
-func bigEndian(b []byte) (n int64) {
-	for _, digit := range b {
-		n = n<<8 | int64(digit)
+func bigEndian[T string | []byte](b T) (n int64) {
+	for i := range len(b) {
+		n = n<<8 | int64(b[i])
 	}
 	return n
 }

@@ -1,8 +1,6 @@
-// Package redisstore keeps charges on Redis (6.2 and later) or Valkey, where any number of processes share them. Every
-// decision is one Lua script on one key: atomic, on the server's own clock, in one round trip.
-//
-// A client only has to run a script: see [Scripter], and the modules goredisstore and rueidisstore for the two common
-// clients. Every key has an expiry, so the keys of subjects without calls disappear.
+// Package redisstore keeps charges on Redis (6.2 and later) or Valkey, where any number of processes share them. Every decision is one
+// Lua script on one key: atomic, on the server's own clock, in one round trip. A client only has to run a script: see [Scripter], and the
+// modules goredisstore and rueidisstore for the two common clients. Every key has an expiry.
 package redisstore
 
 import (
@@ -35,18 +33,17 @@ type Scripter interface {
 type Options struct {
 	// Prefix is added before every key, to keep applications on one server apart. Empty is DefaultPrefix.
 	Prefix string
-	// Replicas is how many replicas have to confirm an admission: so many copies of a charge survive the loss of the primary. If fewer
-	// confirm in time, the error is sash.ErrUnavailable and the call is charged. Refusals, peeks and settlements do not wait. Zero is
-	// none. Each call needs a Scripter that is a [Waiter], a connection of its own, and one more round trip.
+	// Replicas is how many replicas have to confirm an admission. If fewer confirm in time, the error is sash.ErrUnavailable and the call
+	// is charged. Refusals, peeks and settlements do not wait. Zero is none. It needs a Scripter that is a [Waiter], and for each call a
+	// connection of its own and one more round trip.
 	Replicas int
-	// ReplicaTimeout is how long to wait for them, rounded up to whole milliseconds. It should be shorter than the client's read timeout
-	// and than the time for a call, such as a failover store's Budget. Zero is DefaultReplicaTimeout.
+	// ReplicaTimeout is how long to wait for them, rounded up to whole milliseconds: shorter than the client's read timeout and the time
+	// for a call, such as a failover store's Budget. Zero is DefaultReplicaTimeout.
 	ReplicaTimeout time.Duration
 }
 
-// A Store decides on Redis. It is safe for concurrent use. It never configures or closes its client, which stays the
-// caller's. It has every power of a [driver.Store], and keeps leases: see package lease. An error about the value
-// of a key, such as one of another type, is [driver.ErrRejected].
+// A Store decides on Redis. It is safe for concurrent use, and never configures or closes its client. It has every power of a
+// [driver.Store], and keeps leases: see package lease. An error about the value of a key is [driver.ErrRejected].
 type Store struct {
 	scripts Scripter
 	prefix  string
@@ -108,9 +105,8 @@ func (s *Store) Powers() driver.Powers {
 
 // Do implements [driver.Store]. On a cluster the error of several operations is [driver.ErrApart] for keys of different slots.
 //
-// IDs are part of the subject's key. A compact log remembers about 10,000 IDs of calls and settlements, 16 bytes each or, with
-// what Redis reserves, up to 40; under the other algorithms a key remembers about 600. Beyond that it forgets first what it would
-// forget first anyway: such a call is a new one when it is repeated, and a settlement that may be such a one gives no units back.
+// A compact log remembers about 10,000 IDs of calls and settlements, 16 to 40 bytes each; under the other algorithms a key remembers
+// 600 or so. Beyond that it forgets what ends first: such a call is a new one when it is repeated, and such a settlement gives no units back.
 func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 	switch {
 	case len(b.Ops) == 1:
@@ -157,22 +153,25 @@ func (s *Store) together(ctx context.Context, ops []driver.Op) error {
 	return driver.ErrUnsupported
 }
 
-// scatters reports whether keys are in several slots of a cluster.
-func (s *Store) scatters(keys []string) bool {
-	return len(keys) > 1 && s.scripts.Cluster() &&
-		slices.ContainsFunc(keys[1:], func(key string) bool { return slot(key) != slot(keys[0]) })
+// keys returns the names of the keys of operations. The error is [driver.ErrApart] if they are in several slots of a cluster.
+func (s *Store) keys(ops []driver.Op) ([]string, error) {
+	keys := make([]string, len(ops))
+	for i := range ops {
+		keys[i] = s.Key(ops[i].Key, ops[i].Policy)
+	}
+	if len(keys) > 1 && s.scripts.Cluster() && slices.ContainsFunc(keys, func(key string) bool { return slot(key) != slot(keys[0]) }) {
+		return nil, driver.ErrApart
+	}
+	return keys, nil
 }
 
 // decide runs a script over all operations at once, and sets their answers. It sends the tail after them: nothing, the ID of a
 // single one, or an order of take.lua.
 func (s *Store) decide(ctx context.Context, ops []driver.Op, script *Script, tail string) error {
 	policy := ops[0].Policy
-	keys := make([]string, len(ops))
-	for i := range ops {
-		keys[i] = s.Key(ops[i].Key, policy)
-	}
-	if s.scatters(keys) {
-		return driver.ErrApart
+	keys, err := s.keys(ops)
+	if err != nil {
+		return err
 	}
 	books, after := script == logBook || script == logOnce, tail
 	if policy.Block.Refusals > 0 && blocking[script] != nil {
@@ -181,9 +180,8 @@ func (s *Store) decide(ctx context.Context, ops []driver.Op, script *Script, tai
 			keys = append(keys, s.blockKey(own))
 		}
 	}
-	// Calendar limits are sent as boundaries around this process's clock. If the server's clock, or the instant of a
-	// booking, is more than a period away, the script replies with it and decides nothing, and the store sends boundaries
-	// around that. A booking is then not earlier.
+	// Calendar limits are sent as boundaries around this process's clock. If the server's clock, or the instant of a booking, is outside,
+	// the script replies with it and decides nothing, and the store sends boundaries around that. A booking is then not earlier.
 	now, from := calendarNow(ops), int64(0)
 	for range mostTries {
 		arg := pack(ops, policy.CountRefused, now)

@@ -27,7 +27,7 @@ var unable = [...]string{
 // rejected returns an error of a script as driver.ErrRejected if it is about the value of a key: the server works. An error
 // that every call meets becomes a *sash.StoreError, also where a script had begun.
 func rejected(err error) error {
-	for text := range chain(err) {
+	for _, text := range chain(err) {
 		if said, running := inside(text); begins(said, foreign[:]) || running && stumbles(said) {
 			return fmt.Errorf("%w: %w", driver.ErrRejected, err)
 		}
@@ -54,9 +54,8 @@ func stumbles(said string) bool {
 }
 
 // Misconfigured reports whether the server rejects this client until an operator changes something: wrong credentials, missing
-// permissions, a key of another type, keys of several slots, unknown commands, and any other failure within a script. It does not report
-// whether the call was charged, which [Uncharged] does: the permission for the second write of a script can be missing, or that for WAIT
-// after the script. It checks every error of the chain, because clients wrap the server's error.
+// permissions, a key of another type, keys of several slots, unknown commands, and any other failure within a script. The call may have
+// been charged, which [Uncharged] reports: the permission for the second write of a script can be missing, or that for WAIT.
 func Misconfigured(err error) bool {
 	var after *waitError
 	if errors.As(err, &after) {
@@ -80,18 +79,13 @@ func apart(err error) bool {
 
 // says reports whether an error of the chain begins with a text.
 func says(err error, start string) bool {
-	for text := range chain(err) {
-		if strings.HasPrefix(text, start) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(chain(err), func(text string) bool { return strings.HasPrefix(text, start) })
 }
 
 // read classifies an error of a server. An error within a script may follow a write.
 func read(err error) (lasts, uncharged bool) {
 	within := false
-	for text := range chain(err) {
+	for _, text := range chain(err) {
 		said, running := inside(text)
 		switch {
 		case begins(said, unable[:]):
@@ -123,27 +117,18 @@ func inside(text string) (said string, running bool) {
 	return text, false
 }
 
-// chain yields the text of an error and of every error that it wraps.
-func chain(err error) func(yield func(string) bool) {
-	return func(yield func(string) bool) { walk(err, yield) }
-}
-
-func walk(err error, yield func(string) bool) bool {
+// chain returns the text of an error and of every error that it wraps.
+func chain(err error) (texts []string) {
 	if err == nil {
-		return true
+		return nil
 	}
-	if !yield(err.Error()) {
-		return false
-	}
+	texts = append([]string{err.Error()}, chain(errors.Unwrap(err))...)
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range several.Unwrap() {
-			if !walk(e, yield) {
-				return false
-			}
+			texts = append(texts, chain(e)...)
 		}
-		return true
 	}
-	return walk(errors.Unwrap(err), yield)
+	return texts
 }
 
 func begins(text string, starts []string) bool {

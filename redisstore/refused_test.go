@@ -178,17 +178,6 @@ func TestADecisionAllocatesWhatItSends(t *testing.T) {
 	}
 }
 
-func BenchmarkDecide(b *testing.B) {
-	l, err := sash.New(redisstore.New(server{}, nil), nil, sash.PerMinute(10))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		_, _ = l.Allow(b.Context(), "user:42")
-	}
-}
-
 // A restless server asks for other boundaries of the calendar each time.
 type restless struct{ server }
 

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,9 +11,8 @@ import (
 	"example.com/sash/driver"
 )
 
-// DefaultReplicaTimeout is how long an admission waits for replicas by default. With the script it fits into failover's default budget of
-// 50 ms, so that the cause is too few replicas and not an exceeded budget. An idle Redis checks for expired waits only 10 times a second,
-// so it can take 100 ms longer: set its hz to 100 if the cause matters. The call is charged in either case.
+// DefaultReplicaTimeout is how long an admission waits for replicas by default: with the script it fits into failover's default budget of
+// 50 ms. An idle Redis checks for expired waits only 10 times a second, so it can take 100 ms longer, unless its hz is 100.
 const DefaultReplicaTimeout = 25 * time.Millisecond
 
 // A Waiter is a Scripter that can wait for replicas, which Options.Replicas needs. Those of goredisstore and rueidisstore are Waiters.
@@ -98,9 +98,6 @@ func (e *waitError) Unwrap() error {
 func admitted(reply string) bool { return len(reply) >= 8 && number(reply)&^repeated == 0 }
 
 func (o *Options) wait() Wait {
-	timeout := o.ReplicaTimeout
-	if timeout <= 0 {
-		timeout = DefaultReplicaTimeout
-	}
+	timeout := cmp.Or(max(o.ReplicaTimeout, 0), DefaultReplicaTimeout)
 	return Wait{Replicas: o.Replicas, Timeout: (timeout + time.Millisecond - 1).Truncate(time.Millisecond), For: admitted}
 }

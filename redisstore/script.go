@@ -46,8 +46,8 @@ var (
 	logBook      = around(load("log.lua"), "log_book.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_book.lua")
 	logOnce      = around(clocked(logBook), "log_once.lua", "register.lua", "log_search.lua", "log_once.lua")
 	logSettle    = load("register.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_settle.lua")
-	logExtend    = extender()
-	logSettleAll = NewScript("log_settle_all.lua", strings.Replace(load("log_settle_all.lua").source, "-- SETTLE\n", clocked(logSettle).source, 1)).With(threshold.Scripts)
+	logExtend    = load("log_extend.lua").put("SETTLE", clocked(logSettle)).put("DECIDE", clocked(log))
+	logSettleAll = load("log_settle_all.lua").put("SETTLE", clocked(logSettle))
 	logEach      = around(logBook, "log_each.lua", "log_each.lua")
 	logMany      = around(load("log.lua"), "log_many.lua", "log_search.lua", "log_grow.lua", "log_ahead.lua", "log_many.lua")
 
@@ -117,8 +117,12 @@ func shared(names ...string) *Script {
 
 // around returns the script of some files, the last of which makes the decision of another script where it says DECIDE.
 func around(script *Script, name string, files ...string) *Script {
-	source := strings.Replace(load(files...).source, "-- DECIDE\n", script.source, 1)
-	return NewScript(name, source).With(threshold.Scripts)
+	return NewScript(name, load(files...).put("DECIDE", script).source).With(threshold.Scripts)
+}
+
+// put returns the script with another one at a mark.
+func (s *Script) put(mark string, other *Script) *Script {
+	return NewScript(s.Name, strings.Replace(s.source, "-- "+mark+"\n", other.source, 1)).With(threshold.Scripts)
 }
 
 // blockers returns the scripts that block.lua makes of those that can refuse, by them.
@@ -139,12 +143,6 @@ func taker(script *Script) *Script { return around(script, "take_"+script.Name, 
 
 // choose returns the script that makes a decision on whichever of several subjects has most room, by any.lua.
 func choose(script *Script) *Script { return around(script, "any_"+script.Name, "any.lua") }
-
-// extender returns the script that settles and decides at one time.
-func extender() *Script {
-	source := strings.Replace(load("log_extend.lua").source, "-- SETTLE\n", clocked(logSettle).source, 1)
-	return NewScript("log_extend.lua", strings.Replace(source, "-- DECIDE\n", clocked(log).source, 1)).With(threshold.Scripts)
-}
 
 // clocked returns a script that takes the time from the one around it.
 func clocked(script *Script) *Script {
@@ -180,8 +178,7 @@ const (
 	takeBack    = "\x03" // give units back
 )
 
-// usualSize is enough bytes for a decision on one subject without calendar limits.
-const usualSize = 64
+const usualSize = 64 // enough bytes for a decision on one subject without calendar limits
 
 // pack writes the argument of a decision: see the head of script/log.lua for its form.
 func pack(ops []driver.Op, countRefused bool, now int64) string {

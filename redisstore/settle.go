@@ -16,21 +16,21 @@ import (
 // settle corrects charges. The error is [driver.ErrApart] for several under an algorithm that keeps no compact log, and on a
 // cluster for keys of different slots.
 func (s *Store) settle(ctx context.Context, ops []driver.Op) error {
-	script, keys, args := sets[ops[0].Policy.Algorithm].settle, make([]string, len(ops)), ""
+	script, args := sets[ops[0].Policy.Algorithm].settle, ""
 	for i := range ops {
-		policy, arg := ops[i].Policy, packSettlement(&ops[i].Settlement)
+		arg := packSettlement(&ops[i].Settlement)
 		if len(ops) > 1 {
-			if !compact(policy.Algorithm) {
+			if !compact(ops[i].Policy.Algorithm) {
 				return driver.ErrApart
 			}
 			script, args = logSettleAll, args+string(appendUint(nil, 2, int64(len(arg))))
 		}
-		keys[i], args = s.Key(ops[i].Key, policy), args+arg
+		args += arg
 	}
-	if s.scatters(keys) {
-		return driver.ErrApart
+	keys, err := s.keys(ops)
+	if err == nil {
+		_, err = s.send(ctx, script, keys, args)
 	}
-	_, err := s.send(ctx, script, keys, args)
 	return err
 }
 
@@ -63,7 +63,7 @@ func (s *Store) giveBack(ctx context.Context, op *driver.Op) error {
 // extend makes charges anew, in one script. It waits for replicas only when it brings a booking forward. On a cluster the error
 // is [driver.ErrApart] for keys of different slots.
 func (s *Store) extend(ctx context.Context, ops []driver.Op) error {
-	again, keys := slices.Clone(ops), make([]string, len(ops))
+	again := slices.Clone(ops)
 	booked := ops[0].Delay > 0
 	var arg []byte
 	for i := range again {
@@ -84,18 +84,17 @@ func (s *Store) extend(ctx context.Context, ops []driver.Op) error {
 				Limits: []driver.Limit{{Units: driver.MaxUnits, Window: policy.Longest()}},
 			}
 		}
-		keys[i], arg = s.Key(op.Key, policy), append(appendUint(arg, 2, length), settlement...)
+		arg = append(appendUint(arg, 2, length), settlement...)
 	}
-	if s.scatters(keys) {
-		return driver.ErrApart
+	keys, err := s.keys(ops)
+	if err != nil {
+		return err
 	}
-	run := s.send
+	var waits []driver.Op // for replicas
 	if booked {
-		run = func(ctx context.Context, script *Script, keys []string, arg string) (string, error) {
-			return s.run(ctx, again, script, keys, arg)
-		}
+		waits = again
 	}
-	reply, err := run(ctx, logExtend, keys, string(arg)+pack(again, false, calendarNow(again)))
+	reply, err := s.run(ctx, waits, logExtend, keys, string(arg)+pack(again, false, calendarNow(again)))
 	if err != nil || reply == "" {
 		return err
 	}
@@ -185,15 +184,13 @@ func (s *Store) cool(ctx context.Context, op *driver.Op) error {
 	return nil
 }
 
-// Instances records on Redis that an instance of a group is alive, and returns how many are, including this one: the
-// number that shares each limit while Redis cannot be reached. Each instance calls it with an ID of its own, such as
-// a host name and a process ID, a few times in each ttl. An instance that does not call for a ttl is no longer counted.
-// The ttl is at least a millisecond, and is truncated to whole milliseconds.
+// Instances records on Redis that an instance of a group is alive, and returns how many are, including this one: the number that shares
+// each limit while Redis cannot be reached. Each instance calls it with an ID of its own, such as a host name and a process ID, a few
+// times in each ttl, of whole milliseconds. One that does not call for a ttl is no longer counted.
 //
-// The count is too low after Redis has lost its state, or its clock has jumped forward, until every instance has called
-// again: a caller that must not admit too much keeps the highest count of the last ttl. It is too high for a while after
-// the clock went back. Errors are [sash.ErrInvalidKey] for a group or
-// ID that is empty or longer than driver.MaxKeyLength, [sash.ErrInvalidLimit] for a ttl, and those of the client.
+// The count is too low after Redis has lost its state, or its clock has jumped forward, until every instance has called again: a caller
+// that must not admit too much keeps the highest count of the last ttl. It is too high for a while after the clock went back. Errors are
+// [sash.ErrInvalidKey] for a group or ID, [sash.ErrInvalidLimit] for a ttl, and those of the client.
 func (s *Store) Instances(ctx context.Context, group, id string, ttl time.Duration) (int, error) {
 	for _, name := range [...]string{group, id} {
 		if name == "" || len(name) > driver.MaxKeyLength {

@@ -13,21 +13,18 @@ import (
 //	-------|---------------------|------------|---------|
 //	       |   ...   ...   ...   |            |         |
 //
-// A booking goes behind all entries, to the earliest instant at which every limit has room. From the last entry on, the
-// use of a window only falls, so that instant is found as the retry time of a refusal is. Once units of a log with bookings
-// came back, a booking goes to the earliest instant at which it fits and delays none of them: see Earliest. So what is given back
-// is used by those who come next, and nobody starts later than was promised.
+// A booking goes behind all entries, to the earliest instant at which every limit has room. From the last entry on, the use of a window
+// only falls, so that instant is found as the retry time of a refusal is. Once units came back before bookings, one goes to the earliest
+// instant at which it fits and delays none of them: see Earliest.
 //
-// A window that ends at a booking held at most its units when that was written, and what is charged before it later, by a
-// booking in a gap or a call that is not booked, is charged only if each window that ends at a booking has room for it, too.
-// A window that ends between two entries holds no more than one that ends at the earlier of them. So no window exceeds its
-// limit, whether it ends now or ahead.
+// A window that ends at a booking held at most its units when that was written. What is charged before it later is charged only if each
+// window that ends at a booking has room for it, too. A window that ends between two entries holds no more than one that ends at the
+// earlier of them. So no window exceeds its limit, whether it ends now or ahead.
 //
-// A clock that goes back moves bookings with it, because those who wait count real time. A store moves none for a step of a
-// millisecond or less: a server whose clock ran ahead for a moment ends it so, and bookings did not move ahead with that.
+// A clock that goes back moves bookings with it, because those who wait count real time. A store moves none for a step of a millisecond
+// or less, by which a server ends that its clock ran ahead for a moment: bookings did not move ahead with that.
 //
-// Bookings share an entry only if they start at the same instant: one entry for a step of the resolution would be too late
-// for a window that ends before it.
+// Bookings share an entry only at the same instant: that of a step of the resolution would be too late for a window that ends before it.
 type booked struct {
 	// written is the time of the last charge, which tells bookings from charges that a clock has gone back behind: those
 	// are not later than it. It is zero while no booking lies ahead.
@@ -52,9 +49,8 @@ func (l *Log) Until(now int64) int64 {
 	return l.slot(l.head - 1).at
 }
 
-// Book charges in a gap, or else at the earliest instant at which every limit has room behind all entries, if that is at most
-// within ahead of now, and returns it. It sets out to the statuses as of that instant, with times from now. Otherwise each limit that
-// has no room until then refuses, with the time until it has, and the rest of out is as of now.
+// Book charges at the instant that Place returns, and sets out to the statuses as of then, with times from now. If that is more than
+// within ahead, each limit that has no room until then refuses, with the time until it has, and the rest of out is as of now.
 func Book(l *Log, now, within, cost int64, limits []driver.Limit, out []driver.Status) (at int64, refusals uint64) {
 	if !(l.later(now) && l.redate(now)) && l.look(now, cost, limits, out) == 0 {
 		return now, Decide(l, now, cost, limits, false, out)
@@ -81,12 +77,11 @@ func (l *Log) Place(now, within, cost int64, limits []driver.Limit) (at int64, o
 // Gaps reports whether units came back before bookings that lie ahead of now.
 func (l *Log) Gaps(now int64) bool { return l.booked != nil && l.booked.gaps && l.later(now) }
 
-// Earliest returns the earliest instant from one on at which every limit has room, and at every booking from then on in whose
-// window it counts. If that takes too many steps, it is behind all entries.
+// Earliest returns the earliest instant from one on at which every limit has room, and at every booking from then on in whose window it
+// counts. If that takes too many steps, it is behind all entries.
 //
-// Seen from an instant on, the use of a window rises at each booking and falls where an entry leaves it. So it is enough to look
-// at these instants, in their order, for the first one behind which no use is too high for as long as the window is. A period of
-// the calendar has room at each of its instants, or at none.
+// The use of a window rises at each booking and falls where an entry leaves it. So it is enough to look at these instants, in order,
+// for the first one behind which no use is too high for a window. A period of the calendar has room at all its instants, or at none.
 func (l *Log) Earliest(from, cost int64, limits []driver.Limit) int64 {
 	const none = math.MaxInt64
 	var old [driver.MaxLimits]int     // the first entry that counts in the window of each limit
@@ -281,17 +276,6 @@ func (l *Log) most(now int64, limit *driver.Limit) int64 {
 	return used
 }
 
-// insert charges at now, before the bookings.
-func (l *Log) insert(now, cost int64, limits []driver.Limit) {
-	l.booked.written = max(l.booked.written, now)
-	q := l.after(now)
-	if l.joins(q-1, now, limits) {
-		l.join(q-1, now, cost)
-		return
-	}
-	l.put(now, now, cost, limits)
-}
-
 // put charges to a new entry before those that are later.
 func (l *Log) put(now, at, cost int64, limits []driver.Limit) {
 	l.room(now, 0, false, limits)
@@ -319,12 +303,7 @@ func (l *Log) shift(p, q int, now, written int64) (ahead bool) {
 		return false
 	}
 	b.written = now
-	lost := l.before(q)
-	if p > l.lo {
-		lost -= l.slot(p - 1).sum
-	} else {
-		lost -= l.gone
-	}
+	lost := l.before(q) - l.before(p)
 	for ; q < l.head; p, q = p+1, q+1 {
 		e := l.slot(q)
 		*l.slot(p) = entry{e.at - (written - now), e.sum - lost}

@@ -11,10 +11,8 @@ import (
 //
 //	used = current + ceil(previous * (window - elapsed) / window)
 //
-// It takes constant space and assumes that the previous window's calls were spread evenly. A caller that
-// sends them all at the window's end gets almost twice its units through one sliding window.
-// The form is the one that Cloudflare described in 2017 ("How we built rate limiting capable of scaling
-// to millions of domains").
+// It takes constant space and assumes that the previous window's calls were spread evenly. A caller that sends them all at the window's
+// end gets almost twice its units through one sliding window. Cloudflare described it in 2017.
 type Counter struct {
 	counters []counter
 }

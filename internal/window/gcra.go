@@ -6,11 +6,9 @@ import (
 	"example.com/sash/driver"
 )
 
-// A GCRA is the generic cell rate algorithm in its virtual scheduling form (ITU-T I.371): one
-// theoretical arrival time a limit, here kept as the instant of the last charge and the debt at that
-// instant, in microseconds of the limit's own rate. A call of cost c adds c*window/units to the debt and
-// is admitted while the debt fits the window. Units may come all at once, and then again at the rate:
-// up to twice the units in one sliding window.
+// A GCRA is the generic cell rate algorithm in its virtual scheduling form (ITU-T I.371): one theoretical arrival time a limit, kept as
+// the instant of the last charge and the debt then, in microseconds at the limit's rate. A call of cost c adds c*window/units to the debt
+// and is admitted while that fits the window. Units may come all at once, and then again at the rate: up to twice the units in a window.
 type GCRA struct {
 	meters []meter
 }

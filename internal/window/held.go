@@ -49,7 +49,8 @@ func (l *Leases) Take(now int64, s *Spending, a *Held) {
 		l.count(now, s.Cost, s.Longest)
 	}
 	asked, want := max(l.past, l.now), l.want(now, s.Longest)
-	if h := l.spendable(now, s.Cost); h != nil {
+	h, coming := l.leases(now, s.Cost)
+	if h != nil {
 		h.left -= s.Cost
 		a.Spent, a.Left, a.Note, a.Noted = true, h.left, h.note, max(0, now-h.brought)
 		if l.until <= now && l.down <= now && asked >= 2*s.Cost && l.low(now, s, want) {
@@ -57,8 +58,8 @@ func (l *Leases) Take(now int64, s *Spending, a *Held) {
 		}
 		return
 	}
-	if h := l.coming(now, s.Cost); h != nil {
-		a.Refused, a.Note, a.Noted = h.starts-now, h.note, max(0, now-h.brought)
+	if coming != nil {
+		a.Refused, a.Note, a.Noted = coming.starts-now, coming.note, max(0, now-coming.brought)
 		return
 	}
 	switch r := &l.refusal; {
@@ -101,30 +102,25 @@ func rate(units, longest, time int64) int64 {
 	return int64(min(math.Floor(float64(units)*float64(longest)/float64(max(time, 1))), driver.MaxUnits))
 }
 
-// spendable returns the lease that ends first of those that have enough for a cost now, or nil.
-func (l *Leases) spendable(now, cost int64) (first *held) {
+// leases returns the lease that ends first of those that have enough for a cost now, and the one that starts first of those that
+// will have. Each is nil if there is none.
+func (l *Leases) leases(now, cost int64) (first, coming *held) {
 	for i := range l.held {
-		h := &l.held[i]
-		if h.left >= cost && h.starts <= now && now < h.ends && (first == nil || h.ends < first.ends) {
+		switch h := &l.held[i]; {
+		case h.left < cost || h.ends <= now:
+		case h.starts > now:
+			if coming == nil || h.starts < coming.starts {
+				coming = h
+			}
+		case first == nil || h.ends < first.ends:
 			first = h
 		}
 	}
-	return first
+	return first, coming
 }
 
-// coming returns the lease that starts first of those that will have enough for a cost, or nil.
-func (l *Leases) coming(now, cost int64) (first *held) {
-	for i := range l.held {
-		h := &l.held[i]
-		if h.left >= cost && h.starts > now && (first == nil || h.starts < first.starts) {
-			first = h
-		}
-	}
-	return first
-}
-
-// low reports whether the leases will be used up, or end, before the next one can be here: within two ways, and as long as
-// the home has let one wait. It does not if a lease comes later than in two ways: a key has one booked at a time.
+// low reports whether the leases are used up, or end, before the next one is here, in two ways and as long as the home has let one wait,
+// and none is booked: a key has one at a time.
 func (l *Leases) low(now int64, s *Spending, want int64) bool {
 	soon, left, delay := now+2*s.Way, int64(0), int64(0)
 	for i := range l.held {

@@ -99,35 +99,25 @@ func TestLeasesAreSpentOnceAndInTime(t *testing.T) {
 	}
 }
 
-// After a key was forgotten, no lease on its way is kept.
-func TestALeaseOnItsWayIsForgotten(t *testing.T) {
-	var l window.Leases
+// After a key was forgotten, no lease on its way is kept. A clock that is set back would let a lease be spent too late: it ends.
+func TestWhatEndsALease(t *testing.T) {
 	s := window.Spending{Cost: 1, Longest: 1_000_000}
-	spend(&l, 5_000_000, &s)
-	a := spend(&l, 5_000_001, &s)
-	if a.Errand == 0 {
+	bring := func(meanwhile func(*window.Leases)) (l *window.Leases, kept bool) {
+		l = new(window.Leases)
+		spend(l, 5_000_000, &s)
+		a := spend(l, 5_000_001, &s)
+		meanwhile(l)
+		return l, l.Bring(5_000_100, &window.Errand{Began: a.At, Longest: s.Longest, Units: 10, Rest: -1})
+	}
+	if _, kept := bring((*window.Leases).Forget); kept {
+		t.Error("the lease is kept of a key that was forgotten")
+	}
+	l, kept := bring(func(*window.Leases) {})
+	if a := spend(l, 5_000_200, &s); !kept || !a.Spent {
 		t.Fatalf("%+v", a)
 	}
-	l.Forget()
-	if l.Bring(5_000_100, &window.Errand{Began: a.At, Longest: s.Longest, Units: 10, Rest: -1}) {
-		t.Error("the lease is kept")
-	}
-}
-
-// A clock that is set back would let a lease be spent too late: it ends.
-func TestALeaseEndsWhenTheClockIsSetBack(t *testing.T) {
-	var l window.Leases
-	s := window.Spending{Cost: 1, Longest: 1_000_000}
-	spend(&l, 5_000_000, &s)
-	a := spend(&l, 5_000_001, &s)
-	if !l.Bring(5_000_100, &window.Errand{Began: a.At, Longest: s.Longest, Units: 10, Rest: -1}) {
-		t.Fatal("no lease")
-	}
-	if a := spend(&l, 5_000_200, &s); !a.Spent {
-		t.Fatalf("%+v", a)
-	}
-	spend(&l, 4_000_000, &s)
-	if a := spend(&l, 5_000_300, &s); a.Spent {
+	spend(l, 4_000_000, &s)
+	if a := spend(l, 5_000_300, &s); a.Spent {
 		t.Errorf("%+v", a)
 	}
 }

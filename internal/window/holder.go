@@ -2,23 +2,20 @@ package window
 
 import "context"
 
-// A Holder keeps leases in common for the processes of a region: units that a home store, which may be far away, has
-// charged in advance. Each process spends from them, and the holder names the one that fetches the next lease. All
-// instants are the holder's own, in microseconds; durations too.
+// A Holder keeps leases in common for the processes of a region: units that a home store, which may be far away, has charged in advance.
+// Each process spends from them, and the holder names the one that fetches the next lease. Instants are the holder's, in microseconds.
 //
-// A lease is what the home charged at some instant after its errand began, so its units may be spent until one longest
-// lease after that. The home counts every charge for as much longer than the limits say.
+// The home charged a lease after its errand began, so its units may be spent until one longest lease after that: the home counts every
+// charge for as much longer than the limits say.
 type Holder interface {
 	// Spend takes the cost of a call from a lease, in one step, and says what the caller does otherwise. It must not be
 	// repeated after an error.
 	Spend(ctx context.Context, s Spending) (Held, error)
-	// Bring reports what came of an errand. It must not be repeated after an error: the units are lost then. It reports
-	// whether the lease is kept; if it is not, nobody spends it. Nothing is kept if the errand is not the last one of its
-	// key, or if the key was forgotten meanwhile.
+	// Bring reports what came of an errand, and whether the lease is kept; if it is not, nobody spends it. It is not if the errand is not
+	// the last one of its key, or the key was forgotten meanwhile. After an error it must not be repeated: the units are lost.
 	Bring(ctx context.Context, e Errand) (kept bool, err error)
-	// Return takes units out of a lease, which nobody spends from then on: all that are left, or those above keep. The
-	// lease is the one of the errand of that key that began at that instant. It returns how many, and zero if there is
-	// no such lease any more.
+	// Return takes units out of the lease of the errand that began at an instant, which nobody spends from then on: all that are left, or
+	// those above keep. It returns how many, and zero if there is no such lease any more.
 	Return(ctx context.Context, key string, began, keep int64) (units int64, err error)
 	// Forget drops all leases of a key, which nobody spends from then on, and its refusal.
 	Forget(ctx context.Context, key string) error
@@ -58,15 +55,14 @@ type Held struct {
 	Noted int64
 	// Alone says that the key has so little demand that a lease is of no use: the home decides the call.
 	Alone bool
-	// Errand is the units to ask the home for: the demand of one longest lease, and at least twice the cost. The caller goes
-	// on this errand, whether or not it was Spent, and calls Bring: until then, or for as long as Patience, no other
-	// caller does. The errand began at At. Rest is what the home had left when it was last heard of, or -1.
+	// Errand is the units to ask the home for: the demand of one longest lease, and at least twice the cost. The caller goes on this
+	// errand, which began At, also when it was Spent, and calls Bring. Until then, or for as long as Patience, no other caller does. Rest
+	// is what the home had left when it was last heard of, or -1.
 	Errand int64
 	Rest   int64
 	// Wait is when to ask again, because another caller is on an errand.
 	Wait int64
-	// Down says that the last errand failed, and that the time that its caller set has not passed: the call cannot be
-	// decided. Wait is that time.
+	// Down says that the call cannot be decided: the last errand failed, and the time that its caller set, Wait, has not passed.
 	Down bool
 }
 
@@ -76,9 +72,9 @@ type Errand struct {
 	Longest int64
 	// Began is the At of the Held that named the caller. Zero reports a refusal that a call met which asked Alone.
 	Began int64
-	// Units is the lease, and zero if there is none. Delay is how long after its decision the home charged it: see
-	// [driver.Answer.Delay]. The lease starts so long and a 1,024th of that after Bring, and ends so long and a longest lease, less
-	// a 1,024th of both, after Began: by that much the holder's clock may run faster or slower than the home's.
+	// Units is the lease, and zero if there is none. Delay is how long after its decision the home charged it (driver.Answer.Delay). The
+	// lease starts so long after Bring, and ends so long and a longest lease after Began. It starts a 1,024th of that later, and ends as
+	// much earlier: the holder's clock may run faster or slower than the home's by so much.
 	Units, Delay int64
 	// Refused is the time, from Began or now, for which the home refuses a cost of RefusedCost and more. Zero is no refusal.
 	// For so long the refusal of an errand also keeps callers who are Spent from going on one; that of a call does not.

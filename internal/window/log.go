@@ -15,23 +15,15 @@ import (
 //	-------|--------------------------------------|
 //	 gone  |  first counted   ...   last          |     used = sum(last) - sum(before first)
 //
-// Each entry carries the sum of all units up to it, so that the use of any window is one search and one
-// subtraction, and so is the instant at which a given number of units has left. With a Resolution above
-// one microsecond, calls in the same step share an entry dated to the latest of them: a unit is then
-// held up to Resolution longer than its window, and never shorter.
+// Each entry carries the sum of all units up to it, so the use of any window is one search and one subtraction, and so is the instant at
+// which a number of units has left. Entries later than now are bookings: see book.go.
 //
-// An entry is dropped when it is older than the longest window that the log was ever used with. If refused calls are
-// charged too, it is also dropped when the entries after it hold more units than the largest limit ever used.
+// Calls share an entry, which counts from the latest of them: in the same step of the Resolution, in the same periods while every limit
+// so far is of the calendar, and when a ring of 8,192 entries is full, see merge. So a unit is held a step longer, and never shorter.
 //
-// A log holds calls and not units, so a limit may have any number of units. When a ring of 8,192 entries is full, charges
-// within one step of time share an entry that counts from the latest of them: see merge.
-//
-// While every limit so far is of the calendar, one entry has the charges of a period, and counts from the latest of them.
-//
-// Entries later than now are bookings: see book.go.
-//
-// An entry holds at most [driver.MaxUnits], which fill any limit. One that holds so many may stand for more, so nothing is
-// given back from it: it leaves by itself.
+// An entry is dropped when it is older than the longest window that the log was ever used with. If refused calls are charged too, it is
+// also dropped when the entries after it hold more units than the largest limit ever used. It holds at most [driver.MaxUnits], which
+// fill any limit. One that holds so many may stand for more, so nothing is given back from it.
 type Log struct {
 	Resolution   int64 // at least 1
 	CountRefused bool
@@ -177,21 +169,24 @@ func (l *Log) Charge(now, cost int64, limits []driver.Limit) { l.add(now, cost, 
 
 // add charges. It reports whether every unit charged before still leaves when it would have left.
 func (l *Log) add(now, cost int64, limits []driver.Limit) (plain bool) {
-	ahead := l.later(now) && l.redate(now)
+	ahead, p := l.later(now) && l.redate(now), l.head-1
 	l.widen(limits)
 	if ahead {
-		l.insert(now, cost, limits)
-		return false
-	}
-	if l.booked != nil {
+		l.booked.written = max(l.booked.written, now)
+		p = l.after(now) - 1
+	} else if l.booked != nil {
 		l.booked.written = 0
 	}
-	if l.joins(l.head-1, now, limits) {
-		plain = l.slot(l.head-1).at == now
-		l.join(l.head-1, now, cost)
-		return plain
+	switch {
+	case l.joins(p, now, limits):
+		plain = !ahead && l.slot(p).at == now
+		l.join(p, now, cost)
+	case ahead:
+		l.put(now, now, cost, limits)
+	default:
+		plain = l.append(now, now, cost, limits)
 	}
-	return l.append(now, now, cost, limits)
+	return plain
 }
 
 // widen remembers the longest window and the most units.
@@ -216,11 +211,7 @@ func (l *Log) join(p int, at, cost int64) {
 
 // append charges to a new entry behind all others, and reports what add does.
 func (l *Log) append(now, at, cost int64, limits []driver.Limit) (plain bool) {
-	sum := l.gone
-	if l.head > l.lo {
-		sum = l.slot(l.head - 1).sum
-	}
-	sum += uint64(cost)
+	sum := l.before(l.head) + uint64(cost)
 	plain = l.room(now, sum, l.CountRefused, limits)
 	*l.slot(l.head) = entry{at, sum}
 	l.head++
@@ -286,10 +277,9 @@ func step(window, age int64) int64 {
 	return 1 << (bits.Len64(uint64(max(1, min(window, 8*age)/threshold.Log.Steps))) - 1)
 }
 
-// Settle implements State. The charge is in the entry of its time or, joined, of the latest time within the same step: of the
-// resolution, of a log that was full, or under limits of the calendar the period. After a clock that went back, one from
-// before it has caught up is found in an entry of its time only. If the charge is not found, additional units are charged
-// to a later entry, and units to give back stay until they leave; so do those of a full entry.
+// Settle implements State. The charge is in the entry of its time or in the one that it shares. After a clock that went back, one from
+// before it has caught up is found in an entry of its time only. If the charge is not found, additional units are charged to a later
+// entry, and units to give back stay until they leave; so do those of a full entry.
 func (l *Log) Settle(now, at, more int64, limits []driver.Limit) {
 	if l.head == l.lo {
 		return
@@ -422,9 +412,8 @@ func onePeriod(at, later int64, limits []driver.Limit, step bool) bool {
 	return true
 }
 
-// redate reports whether bookings lie ahead of now. After a clock that went back, it merges the entries from now until the
-// last write into one of now, and moves bookings with the clock. Entries that had left the longest window by the last write
-// stay dropped.
+// redate reports whether bookings lie ahead of now. After a clock that went back, it merges the entries from now until the last write
+// into one of now, and moves bookings with the clock. What had left the longest window by then stays dropped.
 func (l *Log) redate(now int64) (ahead bool) {
 	if !l.later(now) { // callers that are quick ask that themselves, where it is inlined
 		return false

@@ -50,21 +50,6 @@ func TestWhatIsHeldCountsHoweverManyWereGivenBack(t *testing.T) {
 	}
 }
 
-// Full entries that a clock which went back merges are one that is full.
-func TestAnEntryIsNeverMoreThanFull(t *testing.T) {
-	log := &window.Log{Resolution: 1}
-	limits := []driver.Limit{{Units: driver.MaxUnits, Window: time.Hour.Microseconds()}}
-	for i := range int64(3) {
-		log.Charge(start+i, driver.MaxUnits, limits)
-	}
-	log.Look(start, 0, limits, make([]driver.Status, 1))
-	for at, units := range log.Entries() {
-		if at != start || units != driver.MaxUnits {
-			t.Errorf("%d units at %d, want %d at %d", units, at, int64(driver.MaxUnits), start)
-		}
-	}
-}
-
 // A ring holds at most twice its entries, and 100 bytes, however many they are, and gives the memory back when they have left.
 func TestMemoryFollowsTheEntries(t *testing.T) {
 	log := &window.Log{Resolution: 1}

@@ -1,10 +1,9 @@
 // Package window is the arithmetic of every algorithm, as pure functions of time: no clock, no lock,
 // no I/O. Times are microseconds since the Unix epoch, the precision of the Redis clock.
 //
-// A State is what one subject has been charged. Look answers what a call would find, Charge writes it
-// down. The caller holds whatever lock is needed and passes times from one clock. A clock may go back:
-// then what was charged later than now counts as charged now, so it never stays longer than a window. A caller does not pass
-// on a step back of a millisecond or less, with which windows would hold more by the instants of the answers.
+// The caller holds whatever lock is needed and passes times from one clock. If that goes back, what was charged later than now counts as
+// charged now, so it never stays longer than a window. A caller does not pass on a step back of a millisecond or less, with which windows
+// would hold more by the instants of the answers.
 package window
 
 import (
