@@ -187,10 +187,11 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	req := driver.Request{Key: key, Policy: &l.policy.Policy}
-	err = l.store.Do(ctx, &driver.Batch{Ops: []driver.Op{{Kind: driver.Forget, Settlement: driver.Settlement{Request: req}}}})
+	c := newCall(key, 0, l.policy)
+	c.kind = driver.Forget
+	_, err = l.do(ctx, c)
 	l.lines.give(key, gap{units: MaxUnits}, err == nil)
-	return storeError(ctx, err)
+	return err
 }
 
 func (l *Limiter) key(key string) (string, error) {

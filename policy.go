@@ -83,19 +83,16 @@ func NewPolicy(opts *Options, limits ...Limit) (*driver.Policy, error) {
 
 func newPolicy(opts *Options, limits []Limit) (*policy, error) {
 	opts = cmp.Or(opts, &Options{})
-	if !slices.Contains(Algorithms(), opts.Algorithm) {
+	switch {
+	case !slices.Contains(Algorithms(), opts.Algorithm):
 		return nil, fmt.Errorf("%w: unknown algorithm %v", ErrInvalidLimit, opts.Algorithm)
-	}
-	if len(limits) == 0 {
+	case len(limits) == 0:
 		return nil, fmt.Errorf("%w: a limiter needs at least one limit", ErrInvalidLimit)
-	}
-	if len(limits) > driver.MaxLimits {
+	case len(limits) > driver.MaxLimits:
 		return nil, fmt.Errorf("%w: %d limits on one subject; the most is %d", ErrInvalidLimit, len(limits), driver.MaxLimits)
-	}
-	if (opts.Algorithm == SlidingBuckets) != (opts.Resolution != 0) {
+	case (opts.Algorithm == SlidingBuckets) != (opts.Resolution != 0):
 		return nil, fmt.Errorf("%w: algorithm sliding-buckets needs a resolution, and only that one has one", ErrInvalidLimit)
-	}
-	if opts.Resolution < 0 || opts.Resolution%time.Microsecond != 0 {
+	case opts.Resolution < 0 || opts.Resolution%time.Microsecond != 0:
 		return nil, fmt.Errorf("%w: the resolution must be whole microseconds, not %v", ErrInvalidLimit, opts.Resolution)
 	}
 	block, err := opts.Block.driver()
@@ -136,13 +133,12 @@ func (p *policy) check(l Limit, earlier []Limit) error {
 			return fmt.Errorf("%w: two limits are called %q", ErrInvalidLimit, p.labels[i])
 		}
 	}
-	if l.Period != 0 && (p.Algorithm == SlidingCounter || p.Algorithm == GCRA) {
+	switch {
+	case l.Period != 0 && (p.Algorithm == SlidingCounter || p.Algorithm == GCRA):
 		return fmt.Errorf("%w: %s: algorithm %v has no calendar windows", ErrInvalidLimit, l, p.Algorithm)
-	}
-	if l.Period == 0 && p.Resolution > l.Window {
+	case l.Period == 0 && p.Resolution > l.Window:
 		return fmt.Errorf("%w: %s: the resolution %v is longer than the window", ErrInvalidLimit, l, p.Resolution)
-	}
-	if p.Algorithm == SortedSetLog && l.Units > mostEntries {
+	case p.Algorithm == SortedSetLog && l.Units > mostEntries:
 		return fmt.Errorf("%w: %s: algorithm sorted-set-log has at most %d units, as it keeps each call; sliding-log has room for more",
 			ErrInvalidLimit, l, mostEntries)
 	}

@@ -239,9 +239,6 @@ func (r *Reservation) StartsIn() time.Duration {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.starts.IsZero() {
-		return 0
-	}
 	return max(0, time.Until(r.starts))
 }
 

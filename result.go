@@ -154,18 +154,16 @@ func (r *Result) appendLimits(out []LimitResult) []LimitResult {
 
 // RefusedBy returns the limit that refused the call; if several did, the one with the longest RetryAfter. It returns
 // false for a call that was admitted.
-func (r Result) RefusedBy() (LimitResult, bool) {
-	var by LimitResult
-	found := false
+func (r Result) RefusedBy() (by LimitResult, refused bool) {
 	if r.Allowed {
 		return by, false
 	}
 	for _, l := range r.Limits() {
-		if l.Refused && (!found || l.RetryAfter > by.RetryAfter) {
-			by, found = l, true
+		if l.Refused && (!refused || l.RetryAfter > by.RetryAfter) {
+			by, refused = l, true
 		}
 	}
-	return by, found
+	return by, refused
 }
 
 // join combines the results of the calls of one decision. There is at least one.
@@ -236,11 +234,8 @@ type Decision struct {
 
 // observe calls the observer with the decision on calls, which began at an instant.
 func (l *Limiter) observe(ctx context.Context, began time.Time, mode driver.Mode, calls, decided []call, err error) {
-	if errors.Is(err, ErrUnsupported) || errors.Is(err, ErrCostAboveLimit) {
-		return // the call was wrong
-	}
-	if err == nil && len(decided) == 0 {
-		return // the store panicked
+	if errors.Is(err, ErrUnsupported) || errors.Is(err, ErrCostAboveLimit) || err == nil && len(decided) == 0 {
+		return // the call was wrong, or the store panicked
 	}
 	if mode == driver.Any {
 		calls = calls[:1]

@@ -39,11 +39,13 @@ func (s *Store) charge(_ context.Context, op *driver.Op) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now().UnixMicro()
-	charges := redate(s.subjects[op.Key], now)
-	s.subjects[op.Key] = charges
+	charges := s.subjects[op.Key]
+	for i := range charges { // the clock may have gone back
+		charges[i].at = min(charges[i].at, now)
+	}
 	refusals, statuses := look(charges, now, op.Cost, op.Policy.Limits)
 	if op.Cost > 0 && (refusals == 0 || op.Policy.CountRefused) {
-		charges = add(charges, now, op.Cost)
+		charges = append(charges, charge{now, op.Cost})
 		s.subjects[op.Key] = charges
 		cost := op.Cost
 		if refusals == 0 {
@@ -53,28 +55,6 @@ func (s *Store) charge(_ context.Context, op *driver.Op) error {
 	}
 	op.Answer.Set(now, refusals, statuses)
 	return nil
-}
-
-// redate dates charges that are later than now to now: the clock went back.
-func redate(charges []charge, now int64) []charge {
-	var later int64
-	for n := len(charges); n > 0 && charges[n-1].at > now; n-- {
-		later += charges[n-1].units
-		charges = charges[:n-1]
-	}
-	if later > 0 {
-		charges = add(charges, now, later)
-	}
-	return charges
-}
-
-// add adds units to the charge of an instant, the last one there is, or makes one.
-func add(charges []charge, now, units int64) []charge {
-	if n := len(charges); n > 0 && charges[n-1].at == now {
-		charges[n-1].units += units
-		return charges
-	}
-	return append(charges, charge{now, units})
 }
 
 // look returns what each limit says to a call.
@@ -100,7 +80,7 @@ func look(charges []charge, now, cost int64, limits []driver.Limit) (refusals ui
 			if _, stop := l.Cut(c.at); stop != 0 {
 				leaves = stop
 			}
-			if c.units == 0 || leaves <= now {
+			if leaves <= now {
 				continue
 			}
 			if refused && status.Retry == 0 && left(leaves) >= cost {
