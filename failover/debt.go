@@ -143,14 +143,6 @@ type charge struct {
 	last   int64     // and of the last
 }
 
-// ahead returns the time until the first of the units starts: zero or less if it has.
-func (c *charge) ahead() time.Duration {
-	if c.starts.IsZero() {
-		return 0
-	}
-	return time.Until(c.starts)
-}
-
 // has reports whether a charge of an instant can be part of this one, which may be nil.
 func (c *charge) has(at int64) bool { return c != nil && c.first <= at && at <= c.last }
 
@@ -196,10 +188,7 @@ func (d *debt) drop() {
 // due returns the time until the first call starts that the debt owes units of, and whether it owes any.
 func (d *debt) due() (in time.Duration, owes bool) {
 	for _, c := range d.leave {
-		if c.units == 0 {
-			continue
-		}
-		if ahead := c.ahead(); !owes || ahead < in {
+		if ahead := time.Until(c.starts); c.units > 0 && (!owes || ahead < in) {
 			in, owes = ahead, true
 		}
 	}
@@ -210,7 +199,7 @@ func (d *debt) due() (in time.Duration, owes bool) {
 func (d *debt) take(all bool) *debt {
 	taken := &debt{of: d.of, policy: d.policy, leave: make(map[int64]*charge), began: d.began}
 	for end, c := range d.leave {
-		if all || c.ahead() <= 0 {
+		if all || time.Until(c.starts) <= 0 {
 			taken.leave[end] = c
 			delete(d.leave, end)
 		}

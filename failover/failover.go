@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/memstore"
 )
 
 // Defaults of Options.
@@ -119,9 +120,12 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 		store: store, budget: o.Budget, most: o.MaxInFlight, start: time.Now(),
 		classify: o.Classify, onError: o.OnError,
 	}
-	var err error
-	if g.ceiling, err = newCeiling(o.OpenPerSecond); err != nil {
-		return nil, err
+	if o.OpenPerSecond > 0 {
+		buckets := &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: time.Second / 20}
+		var err error
+		if g.ceiling, err = sash.New(memstore.New(nil), buckets, sash.PerSecond(o.OpenPerSecond)); err != nil {
+			return nil, err
+		}
 	}
 	if g.classify == nil {
 		g.classify = func(error) Kind { return Unknown }

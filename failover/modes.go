@@ -9,7 +9,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/memstore"
 )
 
 // A Mode is how a Store answers while the store behind it is unavailable.
@@ -119,12 +118,4 @@ func open(req driver.Request, cause error) driver.Answer {
 		answer.Charged = req.Cost
 	}
 	return answer
-}
-
-// newCeiling returns the limiter that bounds the units that mode Open lets through in any second, or nil.
-func newCeiling(perSecond int64) (*sash.Limiter, error) {
-	if perSecond == 0 {
-		return nil, nil
-	}
-	return sash.New(memstore.New(nil), &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: time.Second / 20}, sash.PerSecond(perSecond))
 }

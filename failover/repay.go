@@ -145,8 +145,7 @@ func (s *Store) Close(ctx context.Context) error {
 	}
 	l.closed.Store(true)
 	lost, doubtful := l.lost.Load(), l.doubtful.Load()
-	stop := context.AfterFunc(ctx, l.end)
-	defer stop()
+	defer context.AfterFunc(ctx, l.end)()
 	for i := range l.backlogs {
 		if done := l.backlogs[i].close(); done != nil {
 			<-done
