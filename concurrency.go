@@ -170,7 +170,10 @@ func (s *Slot) Extend(ctx context.Context) (bool, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	set, held := s.reserved.charge()
+	r := s.reserved
+	r.mu.Lock()
+	set, held := r.set, !r.done && !r.decided
+	r.mu.Unlock()
 	if !held {
 		return false, nil
 	}
@@ -180,7 +183,9 @@ func (s *Slot) Extend(ctx context.Context) (bool, error) {
 	if err != nil || at == 0 {
 		return false, storeError(context.Background(), err)
 	}
-	s.reserved.move(at)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.set.At = at
 	return true, nil
 }
 

@@ -58,11 +58,15 @@ type LimitedError struct {
 
 // Error names the subject, the limit and the time to retry.
 func (e *LimitedError) Error() string {
-	if e.AtOnce {
-		return e.atOnce()
+	s := fmt.Sprintf("%s is constrained to %d %s ", e.Key, e.Limit.Units, plural(e.Limit.Units, "call"))
+	after := e.Result.RetryAfter.Round(time.Microsecond)
+	switch {
+	case e.AtOnce && e.Cause != nil:
+		return s + "at once; none ended before the deadline"
+	case e.AtOnce:
+		return s + fmt.Sprintf("at once; one ends within %v", after)
 	}
-	s := fmt.Sprintf("%s is constrained to %d %s per %s; retry after %v",
-		e.Key, e.Limit.Units, plural(e.Limit.Units, "call"), e.Limit.per(), e.Result.RetryAfter.Round(time.Microsecond))
+	s += fmt.Sprintf("per %s; retry after %v", e.Limit.per(), after)
 	switch {
 	case errors.Is(e.Cause, context.DeadlineExceeded):
 		s += ", which is past the deadline"
@@ -70,14 +74,6 @@ func (e *LimitedError) Error() string {
 		s += ": " + e.Cause.Error()
 	}
 	return s
-}
-
-func (e *LimitedError) atOnce() string {
-	s := fmt.Sprintf("%s is constrained to %d %s at once; ", e.Key, e.Limit.Units, plural(e.Limit.Units, "call"))
-	if e.Cause != nil {
-		return s + "none ended before the deadline"
-	}
-	return s + fmt.Sprintf("one ends within %v", e.Result.RetryAfter.Round(time.Microsecond))
 }
 
 // Is reports that every LimitedError is ErrLimited.

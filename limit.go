@@ -212,10 +212,8 @@ func ParseLimit(s string) (Limit, error) {
 		if l.Zone, err = time.LoadLocation(zone); err != nil {
 			return fail("unknown time zone " + strconv.Quote(clip(zone)))
 		}
-	} else {
-		if l.Window, err = parseWindow(rest); err != nil {
-			return fail(`the window after the slash must be a duration, such as "5s", "1m30s", "24h" or "7d"`)
-		}
+	} else if l.Window, err = parseWindow(rest); err != nil {
+		return fail(`the window after the slash must be a duration, such as "5s", "1m30s", "24h" or "7d"`)
 	}
 	if err := l.Validate(); err != nil {
 		return Limit{}, err

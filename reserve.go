@@ -105,10 +105,7 @@ type ReserveOptions struct {
 // subjects in different places, so that it cannot book All of them: see [KeyTogether]. Both All and Any, or a WaitUpTo below zero,
 // are [ErrInvalidLimit], and an ID with several subjects is [ErrInvalidID].
 func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, opts *ReserveOptions) (*Reservation, error) {
-	o, mode := ReserveOptions{}, driver.All
-	if opts != nil {
-		o = *opts
-	}
+	o, mode := *cmp.Or(opts, &ReserveOptions{}), driver.All
 	err := l.settles("Reserve")
 	if err == nil && o.WaitUpTo > 0 {
 		err = l.books("Reserve with WaitUpTo")
@@ -335,8 +332,8 @@ func settle(ctx context.Context, reservations []*Reservation, actual []int64) er
 		if actual != nil {
 			units = actual[i]
 		}
-		if set, open := r.decide(units, actual != nil); open {
-			pending, starts = append(pending, r), append(starts, r.begins())
+		if set, begins, open := r.decide(units, actual != nil); open {
+			pending, starts = append(pending, r), append(starts, begins)
 			b.Ops = append(b.Ops, driver.Op{Kind: driver.Settle, Settlement: set})
 		}
 	}
@@ -396,32 +393,19 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 // windows. After the error [ErrUnavailable] the estimate may stay charged.
 func (r *Reservation) Release(ctx context.Context) error { return settle(ctx, r.Parts, nil) }
 
-// charge returns the charge, and whether it is still held: made, and not settled.
-func (r *Reservation) charge() (set driver.Settlement, held bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.set, !r.done && !r.decided
-}
-
-// move records that the charge was made anew at an instant.
-func (r *Reservation) move(at int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.set.At = at
-}
-
-// decide fixes the units of the call, and returns the settlement to apply, if any. A settlement that is not repeatable has no ID.
-func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settlement, pending bool) {
+// decide fixes the units of the call, and returns the settlement to apply, if any, and when the booking begins: zero if it has. A
+// settlement that is not repeatable has no ID.
+func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settlement, begins time.Time, pending bool) {
 	if r.books {
 		defer r.limiter.lines.stepOut(r)()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.done {
-		return r.set, false
+	if time.Until(r.starts) > 0 {
+		begins = r.starts
 	}
-	if r.decided {
-		return r.set, true
+	if r.done || r.decided {
+		return r.set, begins, !r.done
 	}
 	r.decided = true
 	r.set.Units = actual
@@ -432,15 +416,5 @@ func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settleme
 	} else if pending && repeatable {
 		r.set.ID = rand.Text()
 	}
-	return r.set, pending
-}
-
-// begins returns when a booking that lies ahead starts, and zero for what has started.
-func (r *Reservation) begins() time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if time.Until(r.starts) > 0 {
-		return r.starts
-	}
-	return time.Time{}
+	return r.set, begins, pending
 }

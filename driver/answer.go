@@ -1,8 +1,6 @@
 package driver
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // A Source says where an answer came from.
 type Source uint8
