@@ -21,9 +21,9 @@ const (
 //	caller --> waits in this process, in turn with other clients --> at the store --> answered
 //	             overload beyond the longest wait                     the budget
 //
-// Only the time at the store says something about the store, so budget and breaker know no other. The limit follows the store: it grows
-// while all places are taken and answers take little longer than the fastest one, and it shrinks by a quarter when one takes longer by a
-// part of the time that the budget leaves. So calls queue in this process, where clients have turns, and not at the store.
+// Only the time at the store says something about the store, so budget and breaker know no other. The limit grows while all places are
+// taken and answers take little longer than the fastest one. It shrinks by a quarter when one takes longer by a part of the time that the
+// budget leaves. So calls queue in this process, where clients have turns, and not at the store.
 type admission struct {
 	g  *guard // of all parts
 	of *breaker

@@ -264,10 +264,10 @@ const (
 //   - at least the fifth, and at least Blip after the first, and
 //   - either the store gave no answer in the run, or the run has at least 20 calls and at least half of them failed.
 //
-// So a store that hangs is down Budget + Blip after it began to, and at the fifth call if calls are fewer than that. A store
-// that stalls for less stays up, and the failure mode answers the calls that were late and no others. If this process had no
-// processor for a fifth of the budget or longer, the failure may be its own, and Blip is five times as long. The first run of
-// a store that has come back needs no Blip: it begins with the answer to the probe. The zero run has not begun.
+// So a store that hangs is down Budget + Blip after it began to, and at the fifth call if calls are fewer than that. A store that stalls
+// for less stays up, and the failure mode answers only the calls that were late. If this process had no processor for a fifth of the
+// budget or longer, the failure may be its own, and Blip is five times as long. The first run of a store that has come back needs no
+// Blip: it begins with the answer to the probe.
 type run struct {
 	failures int64
 	began    time.Time
