@@ -97,8 +97,7 @@ func (c *call) book(within time.Duration) {
 	c.Within, c.asked = max(0, min(within.Microseconds(), driver.MaxAhead)), time.Now()
 }
 
-// calls checks the subjects of one decision, and appends their calls. Of a choice these are those that can ever be charged, beginning
-// at a random one.
+// calls checks the subjects of one decision, and appends their calls: of a choice those that can ever be charged, from a random one on.
 func (l *Limiter) calls(calls []call, mode driver.Mode, subjects []Subject) ([]call, error) {
 	n, most, first := len(subjects), MaxSubjects, 0
 	if mode == driver.Any {
@@ -152,7 +151,6 @@ func sameSlice(a, b []Limit) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// one decides a call on one subject.
 func (l *Limiter) one(ctx context.Context, c call) (Result, error) {
 	calls, err := l.decide(ctx, driver.All, []call{c})
 	if err != nil {
@@ -161,8 +159,7 @@ func (l *Limiter) one(ctx context.Context, c call) (Result, error) {
 	return calls[0].result, nil
 }
 
-// decide has the store decide calls together, and returns them with their results: of a choice the chosen one, and of a refusal
-// that the store decided one by one only that.
+// decide has the store decide calls together, and returns them with their results: of a choice, and of a refusal in steps, only that one.
 func (l *Limiter) decide(ctx context.Context, mode driver.Mode, calls []call) (decided []call, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, storeError(ctx, err)

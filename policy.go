@@ -25,8 +25,7 @@ const (
 	// SlidingBuckets is SlidingLog with calls of the same Resolution sharing an entry: never more than
 	// Units in any window, and a unit is held at most Resolution longer than it has to be.
 	SlidingBuckets = driver.SlidingBuckets
-	// SlidingCounter weighs the last window's count by its overlap. Constant space, approximate: a
-	// caller can get close to twice Units through one window.
+	// SlidingCounter weighs the last window's count by its overlap. Constant space, but up to nearly twice Units through one window.
 	SlidingCounter = driver.SlidingCounter
 	// FixedWindow counts since the last multiple of the window. Up to twice Units around a boundary.
 	FixedWindow = driver.FixedWindow
@@ -186,7 +185,6 @@ const (
 	longestBlock    = 30 * 24 * time.Hour
 )
 
-// driver returns the block in the form of stores.
 func (b Block) driver() (driver.Block, error) {
 	if b == (Block{}) {
 		return driver.Block{}, nil

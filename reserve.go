@@ -22,8 +22,7 @@ const settleTime = time.Second
 // Settle is right, and a Settle that failed can be repeated. Release is never repeated. A Reservation that is never settled keeps its
 // estimate charged until that leaves the window. It is safe for concurrent use and holds nothing that has to be closed.
 type Reservation struct {
-	// Parts are the reservations of the subjects, in their order, that were admitted together: each can be settled on its own.
-	// That of a single subject has itself.
+	// Parts are the reservations of the subjects, in order, each of which can be settled on its own. That of a single subject is itself.
 	Parts []*Reservation
 	// Chosen says which subject was charged, or has room first after a refusal: 0 is the first, and i is Any[i-1].
 	Chosen int
@@ -158,8 +157,7 @@ func (l *Limiter) reserve(ctx context.Context, mode driver.Mode, calls []call) (
 	return r, nil
 }
 
-// reservation returns the reservation of calls whose answer has just come. So a booking starts no earlier than the store's
-// instant: later by the time that the answer took.
+// reservation returns the reservation of calls whose answer has just come: a booking starts later by the time that the answer took.
 func (l *Limiter) reservation(calls []call) *Reservation {
 	now, all := time.Now(), make([]*Reservation, len(calls))
 	for i := range calls {
@@ -185,8 +183,7 @@ func (l *Limiter) reservation(calls []call) *Reservation {
 	return r
 }
 
-// settles returns ErrUnsupported for a call that settles if the store cannot, or if the limiter charges refused calls, which
-// cannot be settled.
+// settles returns ErrUnsupported for a call that settles if the store cannot, or if the limiter charges refused calls.
 func (l *Limiter) settles(call string) error {
 	if l.policy.CountRefused {
 		return countRefusedError{call}
@@ -210,8 +207,7 @@ func (l *Limiter) books(call string) error {
 // Allowed reports whether the estimate was admitted, and charged.
 func (r *Reservation) Allowed() bool { return r.result.Allowed }
 
-// Result returns the result of the estimate. Of a booking that moved up while its caller waited, At is the instant that it
-// has now; the rest is as it was.
+// Result returns the result of the estimate. Of a booking that moved up while its caller waited, At is the instant that it has now.
 func (r *Reservation) Result() Result {
 	if len(r.Parts) > 1 && r.Parts[0].books {
 		res, first := r.result, r.Parts[0].Result()
@@ -223,8 +219,7 @@ func (r *Reservation) Result() Result {
 	return r.result
 }
 
-// StartsIn returns how long it takes until a booking starts: zero once it has, and for a call that was not booked, which may
-// be a refused one.
+// StartsIn returns how long it takes until a booking starts: zero once it has, for a call that was not booked, and after a refusal.
 func (r *Reservation) StartsIn() time.Duration {
 	if len(r.Parts) > 1 {
 		r = r.Parts[0]
@@ -294,8 +289,7 @@ func (r *Reservation) fullest() (i int) {
 // key returns the key as the caller wrote it.
 func (r *Reservation) key() string { return strings.TrimPrefix(r.subject, r.limiter.prefix) }
 
-// leave gives back the place of a caller who does not wait for it, also those that were booked with it. It tries once:
-// when the store fails, they stay charged.
+// leave gives back the place of a caller who does not wait for it, and those booked with it. It tries once: they may stay charged.
 func (r *Reservation) leave(ctx context.Context) { _ = settle(ctx, r.all, nil) }
 
 // Settle corrects the charge to the units that the call used: 0 to [MaxUnits], and of several subjects one number for each, in
@@ -387,8 +381,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 // estimate may stay charged.
 func (r *Reservation) Release(ctx context.Context) error { return settle(ctx, r.Parts, nil) }
 
-// decide fixes the units of the call, and returns the settlement to apply, if any, and when the booking begins: zero if it has. A
-// settlement that is not repeatable has no ID.
+// decide fixes the units, and returns the settlement to apply, with an ID if it is repeatable, and when a booking ahead begins.
 func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settlement, begins time.Time, pending bool) {
 	if r.books {
 		defer r.limiter.lines.stepOut(r)()

@@ -51,8 +51,7 @@ type Result struct {
 	// are charged one after the other, and At is the time of the last: their own are in the results of [Reservation].Parts.
 	At time.Time
 
-	// A Result is copied three or four times per call. So rare parts are behind a pointer, and its size is a multiple
-	// of 16 bytes, like that of a driver.Answer.
+	// A Result is copied three or four times per call. So rare parts are behind a pointer, and its size is a multiple of 16 bytes.
 	key      string
 	policy   *policy
 	few      [2]driver.Status // the limits' parts, where there are one or two
@@ -152,8 +151,7 @@ func (r *Result) appendLimits(out []LimitResult) []LimitResult {
 	return out
 }
 
-// RefusedBy returns the limit that refused the call; if several did, the one with the longest RetryAfter. It returns
-// false for a call that was admitted.
+// RefusedBy returns the limit that refused the call, of several the one with the longest RetryAfter, or false for one that was admitted.
 func (r Result) RefusedBy() (by LimitResult, refused bool) {
 	if r.Allowed {
 		return by, false
@@ -224,8 +222,7 @@ type Decision struct {
 	Waiting bool
 	// Result is the result, with Prefix in place of each key. It is zero if Err is not nil.
 	Result Result
-	// Err is nil, or why there is no decision: an error that is [ErrUnavailable], or the context's. Its text is that of the
-	// store, or of the context's cause.
+	// Err is nil, or why there is no decision: one that is [ErrUnavailable], or the context's, with the text of the store or of the cause.
 	Err error
 	// Began is when the store was asked, and Duration the time until the answer. A caller who waits has not waited yet.
 	Began    time.Time

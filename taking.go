@@ -18,27 +18,18 @@ import (
 //
 // Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported].
 func (l *Limiter) AllowUpTo(ctx context.Context, key string, cost int64) (Result, error) {
-	if l.store.Powers()&driver.CanTake == 0 {
-		return Result{}, fmt.Errorf("%w: AllowUpTo needs a store with driver.CanTake", ErrUnsupported)
-	}
 	cost = min(cost, l.policy.MostUnits())
-	if err := l.policy.checkCost(cost); err != nil {
-		return Result{}, err
-	}
-	key, err := l.ready(ctx, key)
+	c, err := l.taking(ctx, "AllowUpTo", key, cost)
 	if err != nil {
 		return Result{}, err
 	}
-	c := newCall(key, cost, l.policy)
 	c.Partial = true
 	res, err := l.one(ctx, c)
 	if err == nil && (res.Charged > cost || res.Allowed != (res.Charged > 0)) {
-		err = storeError(ctx, fmt.Errorf("driver: the store charged %d of up to %d units, allowed %v", res.Charged, cost, res.Allowed))
+		err = fmt.Errorf("driver: the store charged %d of up to %d units, allowed %v", res.Charged, cost, res.Allowed)
+		res, err = Result{}, storeError(ctx, err)
 	}
-	if err != nil {
-		return Result{}, err
-	}
-	return res, nil
+	return res, err
 }
 
 // Penalize charges units without asking whether there is room: 1 to [MaxUnits], also more than a limit. It suits what is

@@ -15,8 +15,7 @@ const (
 	ChoiceGroup = 8
 )
 
-// A Batch is operations that are carried out together. A batch with one operation may have any mode. Operations have no answers
-// and no errors yet when a store gets them.
+// A Batch is operations that are carried out together. One operation may have any mode. A store gets them without answers and errors.
 type Batch struct {
 	Mode Mode
 	// Ops are the operations. Of modes All and Any they are of one kind, and their keys differ.
@@ -149,8 +148,7 @@ func (b *Batch) Do(ctx context.Context, store Store) error {
 	return nil
 }
 
-// Charged returns how many units operation i of a batch charged that was carried out without an error: less than zero if it gave
-// units back.
+// Charged returns how many units operation i charged, of a batch that was carried out without an error: below zero if it gave units back.
 func (b *Batch) Charged(i int) int64 {
 	op := &b.Ops[i]
 	admitted := op.Answer.Allowed()
@@ -258,20 +256,17 @@ type Settlement struct {
 	Request
 	// At is when the charge was made: [Answer.At] of the answer that admitted the request.
 	At int64
-	// Delay is the [Answer.Delay] of that answer. The store had decided so long before At: that tells a booking of
-	// before a reset from one of after it.
+	// Delay is the [Answer.Delay] of that answer, which tells a booking of before a reset from one of after it.
 	Delay int64
 	// Source is where that answer came from.
 	Source Source
 	// Units is what the request was worth: 0 to MaxUnits, less or more than its Cost.
 	Units int64
-	// ID names the settlement among all: a store applies it once, however often it is repeated. Empty
-	// when the caller never repeats it. Of a charge it names the call.
+	// ID names the settlement, or the call of a charge: a store applies it once, however often it is repeated. Empty if it never is.
 	ID string
 }
 
-// Expires returns the instant from which the charge no longer counts and settling does nothing. Stores
-// remember the ID until then, unless there are too many.
+// Expires returns the instant from which the charge no longer counts and settling does nothing. Until then stores remember the ID.
 func (s *Settlement) Expires() int64 {
 	lives := s.Policy.Longest()
 	if s.Policy.Algorithm == SlidingCounter {
@@ -280,8 +275,7 @@ func (s *Settlement) Expires() int64 {
 	return s.At + lives
 }
 
-// A CoolDown is a time in which all processes that share a store leave a key alone, such as an API that has refused a call.
-// Lengths are in microseconds.
+// A CoolDown is a time in which all processes that share a store leave a key alone, such as an API. Lengths are in microseconds.
 //
 // A cool-down lasts Length from now on, unless there is one that ends as late; comparing and beginning are one atomic step. The operation
 // gets the cool-down that the key has then, or the zero CoolDown. A Length of zero only looks. The policy of the operation has no limits,
@@ -291,8 +285,7 @@ func (s *Settlement) Expires() int64 {
 type CoolDown struct {
 	// Length is how long it lasts: at most a day and an hour. Zero is no cool-down.
 	Length int64
-	// Left is the time until its end on the store's clock: at most Length, and negative after the end. It is
-	// not used when a cool-down begins.
+	// Left is the time until its end on the store's clock: at most Length, and negative after the end. [Cool] does not read it.
 	Left int64
 	// Guessed says that the Length is a guess. The store keeps it for its callers.
 	Guessed bool

@@ -81,8 +81,7 @@ type Block struct {
 	Length   int64
 }
 
-// Equal reports whether two policies hold a subject to the same: limits in the same order, counted in the
-// same way.
+// Equal reports whether two policies hold a subject to the same: limits in the same order, counted in the same way.
 func (p *Policy) Equal(q *Policy) bool {
 	if p == q {
 		return true

@@ -65,8 +65,7 @@ const (
 type Witness interface {
 	// Waits returns for how long the oldest call has been on its way to the servers or back; 0 if there is none. It must not block.
 	Waits() time.Duration
-	// Silent names the servers that have owed an answer for at least d, or to which there is no connection, in words
-	// for an error. It is empty if there is none. It must not block.
+	// Silent names the servers that have owed an answer for at least d, or have no connection, in words, or returns "". It must not block.
 	Silent(d time.Duration) string
 }
 
@@ -94,8 +93,7 @@ type Passthrough struct{ Store }
 // Unwrap returns the store behind it. [Behind] finds what a decorator with this method does not offer itself.
 func (p Passthrough) Unwrap() Store { return p.Store }
 
-// Nil reports whether a value is nil, or holds a nil pointer, function or the like: an argument that was never set, as
-// constructors see it.
+// Nil reports whether a value is nil, or holds a nil pointer, function or the like: an argument that was never set.
 func Nil(value any) bool {
 	v := reflect.ValueOf(value)
 	switch v.Kind() {

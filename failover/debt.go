@@ -84,8 +84,7 @@ func (b *backlog) find(of account, at, leaves int64) (*charge, *debt) {
 	return nil, nil
 }
 
-// forget drops a subject under all limits, and the calls on it that have an ID. It returns channels that are closed when
-// the store cannot charge any of that any more.
+// forget drops a subject under all limits, with the calls that have an ID. It returns what is closed when the store cannot charge them.
 func (b *backlog) forget(key string, policy *driver.Policy) (over []<-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,8 +109,7 @@ const (
 	mostEnds = 512 // ends of a debt; only bookings, and a local clock that jumps or runs ahead, need more than a few
 )
 
-// A debt is the local charges of one account, by the instant at which they have left, in microseconds since the
-// epoch. So settlements find their charge in any order.
+// A debt is the local charges of one account, by the instant in microseconds at which they have left, where settlements find them.
 type debt struct {
 	of     account
 	policy *driver.Policy // of the charges
@@ -179,7 +177,6 @@ func (d *debt) add(c *charge, end int64) {
 	d.leave[end] = c
 }
 
-// drop forgets the charges that have left.
 func (d *debt) drop() {
 	now := time.Now().UnixMicro()
 	maps.DeleteFunc(d.leave, func(end int64, _ *charge) bool { return end <= now })

@@ -96,7 +96,6 @@ func (s *Store) decide(ctx context.Context, b *driver.Batch) error {
 	return nil
 }
 
-// choose answers for one subject after the other in place of the store.
 func (s *Store) choose(ctx context.Context, b *driver.Batch, out *outcome) error {
 	var owed []driver.Op
 	defer func() { s.forgo(ctx, out, owed) }()
@@ -125,8 +124,7 @@ func (s *Store) choose(ctx context.Context, b *driver.Batch, out *outcome) error
 	return nil
 }
 
-// instead answers charges in place of the store. It returns those that were charged locally, at what they cost, which the store
-// has to count.
+// instead answers charges in place of the store. It returns those that were charged locally, at what they cost: the store is owed them.
 func (s *Store) instead(ctx context.Context, b *driver.Batch, out *outcome) (owed []driver.Op, err error) {
 	if err = s.answer(ctx, b.Ops, out.err); err != nil {
 		return nil, err

@@ -41,8 +41,7 @@ type Options struct {
 	// answered nothing meanwhile, or not half of at least 20 calls. Zero is DefaultBlip, in which TCP sends a lost packet
 	// again. It should be longer for a Redis that stalls at each fork of a large data set.
 	Blip time.Duration
-	// Local decides in mode Local, such as memstore.New(nil). It must not block, and nothing else may use
-	// it. It can be nil if no rule has the mode Local.
+	// Local decides in mode Local: memstore.New(nil). It must not block, and nothing else may use it. Only mode Local needs it.
 	Local driver.Store
 	// Instances returns how many processes share the limits. Below 1 means unknown, and then mode Local admits
 	// nothing. Instances is called for every decision and must not block. Nil means 1.
@@ -116,7 +115,7 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, DefaultMaxInFlight)
 	g := &guard{
-		store: store, budget: o.Budget, most: o.MaxInFlight, start: time.Now(),
+		store: store, budget: o.Budget, most: o.MaxInFlight, start: time.Now(), woke: func() {},
 		classify: o.Classify, onError: o.OnError,
 	}
 	if o.OpenPerSecond > 0 {
@@ -145,8 +144,7 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	return (&Store{guard: g}).With(o.Modes)
 }
 
-// With returns a store with other modes, for other limits. It shares everything else: the state of the store, the
-// calls in flight, and the local admissions.
+// With returns a store with other modes, for other limits. It shares the store's state, the calls in flight and the local admissions.
 func (s *Store) With(modes Modes) (*Store, error) {
 	if err := modes.validate(s.local != nil); err != nil {
 		return nil, err
@@ -170,13 +168,11 @@ func (s *Store) State() State {
 type Stats struct {
 	// InFlight is the number of calls that the store works on.
 	InFlight int
-	// Backlog is the number of subjects, each under the same limits, and of calls with an ID, whose local charges
-	// are waiting to be written to the store.
+	// Backlog is the number of subjects, each under the same limits, and of calls with an ID, whose local charges wait to be written.
 	Backlog int
 	// Written counts the units admitted locally that were written to the store later.
 	Written int64
-	// Lost counts the units admitted locally that will never be written to the store: there were too many
-	// subjects, the store rejected the write, or the Store was closed.
+	// Lost counts the units admitted locally that will never be written: too many subjects, a write that is rejected, or a Store closed.
 	Lost int64
 	// Doubtful counts the units admitted locally that the store may have charged, and that are not charged again: the call had no answer
 	// and no ID, or its ID is too old. It also counts by how much settlements changed local admissions that were not waiting any more, or
@@ -209,7 +205,7 @@ type guard struct {
 	partOf   func(key string, policy *driver.Policy) int
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it
 	ceiling  *sash.Limiter                  // of mode Open; nil is none
-	woke     func()                         // after every step; nil but in tests
+	woke     func()                         // after every step, for tests
 	witness  driver.Witness                 // for how long the store has waited; nil if it does not know
 	keys     func() []string                // probeKeys, once
 	local    *local                         // nil without a local store

@@ -89,9 +89,7 @@ func (w *watch) wait(done, left <-chan struct{}) {
 
 // next starts the next step if there is one.
 func (w *watch) next() {
-	if w.g.woke != nil {
-		w.g.woke()
-	}
+	w.g.woke()
 	now := time.Now()
 	late := now.Sub(w.due)
 	if late > onTime {
@@ -117,8 +115,7 @@ func (w *watch) next() {
 	w.timer.Reset(w.due.Sub(now))
 }
 
-// here reports whether what the call waits for is in this process: nothing has been at the store for the whole budget, less
-// the time in which this process did not run.
+// here reports whether the call waits in this process: nothing has been at the store for the whole budget, less the time lost here.
 func (w *watch) here() bool { return w.g.waitsBelow(w.g.budget - w.step + w.late) }
 
 // waitsBelow reports whether the store knows that no call has been with its servers for so long.
