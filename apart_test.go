@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 )
 
@@ -83,23 +84,6 @@ func TestACallerThatLeavesIsChargedForNoSubjectApart(t *testing.T) {
 	}
 }
 
-// A mortalStore makes a number of calls of the store, and none after that, as a process that ends.
-type mortalStore struct {
-	farStore
-	calls *int
-}
-
-var errDead = errors.New("the process has ended")
-
-func (s mortalStore) Do(ctx context.Context, b *driver.Batch) error {
-	if len(b.Ops) == 1 {
-		if *s.calls--; *s.calls < 0 {
-			return errDead
-		}
-	}
-	return s.farStore.Do(ctx, b)
-}
-
 // Of a process that ends within a decision one charge of each subject may stay, until it leaves the window.
 func TestAProcessThatEndsLeavesAtMostOneChargeForEachSubjectApart(t *testing.T) {
 	subjects := []sash.Subject{{Key: "a", Cost: 2}, {Key: "b", Cost: 1}, {Key: "c", Cost: 3}}
@@ -107,7 +91,14 @@ func TestAProcessThatEndsLeavesAtMostOneChargeForEachSubjectApart(t *testing.T) 
 	for calls := range 5 { // two looks and three charges are a whole decision
 		synctest.Test(t, func(t *testing.T) {
 			far := newFarStore()
-			l := newLimiter(t, mortalStore{far, &calls}, nil, sash.PerHour(10))
+			l := newLimiter(t, drivertest.Over(far, func(ctx context.Context, b *driver.Batch) error {
+				if len(b.Ops) == 1 {
+					if calls--; calls < 0 {
+						return errors.New("the process has ended")
+					}
+				}
+				return far.Do(ctx, b)
+			}), nil, sash.PerHour(10))
 			if _, err := l.AllowAll(t.Context(), subjects...); !errors.Is(err, sash.ErrUnavailable) {
 				t.Errorf("the error is %v", err)
 			}
@@ -165,27 +156,19 @@ func eachWay(t *testing.T, test func(t *testing.T, store driver.Store)) {
 	}
 }
 
-// localFor is a store that decides about one of its subjects elsewhere.
-type localFor struct {
-	driver.Store
-	key   string
-	cause error
-}
-
-func (s localFor) Do(ctx context.Context, b *driver.Batch) error {
-	err := s.Store.Do(ctx, b)
-	for i := range b.Ops {
-		if op := &b.Ops[i]; err == nil && op.Key == s.key {
-			op.Answer.Source, op.Answer.Cause = sash.FromLocal, s.cause
-		}
-	}
-	return err
-}
-
 func TestADecisionComesFromTheLeastOfItsSubjectsSources(t *testing.T) {
-	cause := errors.New("down")
+	inner := memstore.New(nil)
 	for key, want := range map[string]sash.Source{"a": sash.FromLocal, "b": sash.FromLocal, "c": sash.FromStore} {
-		l := newLimiter(t, localFor{memstore.New(nil), key, cause}, nil, sash.PerHour(5))
+		local := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+			err := inner.Do(ctx, b)
+			for i := range b.Ops {
+				if op := &b.Ops[i]; op.Key == key {
+					op.Answer.Source, op.Answer.Cause = sash.FromLocal, errors.New("down")
+				}
+			}
+			return err
+		})
+		l := newLimiter(t, local, nil, sash.PerHour(5))
 		res, err := l.AllowAll(t.Context(), sash.Subject{Key: "a", Cost: 1}, sash.Subject{Key: "b", Cost: 1})
 		if err != nil || res.Source != want || (res.Cause == nil) != (want == sash.FromStore) {
 			t.Errorf("%s: from the %v because of %v, %v", key, res.Source, res.Cause, err)

@@ -14,12 +14,12 @@ import (
 const inFlight = "in-flight#"
 
 // A Concurrency limits how many calls of a subject are in flight, rather than how many begin in a window. Each call holds a slot until it
-// ends. If its process dies, the slot becomes free after the longest hold time. A call that runs longer is no longer counted, so choose a
-// hold time that no call outlives, and end calls that would, or [Slot.Extend] theirs in time. Then at most n calls are in flight at every
-// instant of the store's clock, over all processes that share the store.
+// ends, or for the longest hold time if its process dies. A call that runs longer is no longer counted, so choose a hold time that no
+// call outlives, and end calls that would, or [Slot.Extend] theirs in time. Then at most n calls are in flight at every instant of the
+// store's clock, over all processes that share the store.
 //
 // It is a sliding window as long as the hold time, from which a call takes back its unit when it ends. So RetryAfter of a refusal is an
-// upper bound: the time until the slot that is held longest becomes free by itself. Most slots become free long before.
+// upper bound: the time until the slot that is held longest becomes free by itself.
 //
 // A Concurrency is safe for concurrent use and holds nothing that has to be closed.
 type Concurrency struct {
@@ -82,13 +82,11 @@ func (c *Concurrency) Start(ctx context.Context, key string) (*Slot, error) {
 	return &Slot{of: c, reserved: reserved}, nil
 }
 
-// Wait takes a slot as soon as one is free. Callers of one Concurrency stand in line for each key and get slots in the order in which they
-// came, so share one Concurrency in a process. Only the first of them asks the store. A slot of this Concurrency that is released wakes it
-// at once. For slots of other processes it asks about a hundred times a second while slots are taken often, about once a second when the
-// newest has been held for that long, and when the one that is held longest becomes free by itself.
-//
-// Between processes there is no order: the first of any gets a free slot, and one that releases slots while its own callers
-// wait most often gets them again. Callers that Start take no place in the line.
+// Wait takes a slot as soon as one is free. Callers of one Concurrency stand in line for each key, so share one Concurrency in a process.
+// Only the first of them asks the store: when a slot of this Concurrency is released, and for slots of other processes about a hundred
+// times a second while slots are taken often, about once a second when the newest has been held for that long, and when the one that is
+// held longest becomes free by itself. Between processes there is no order: the first of any gets a free slot, and one that releases
+// slots while its own callers wait most often gets them again.
 //
 // When the context's deadline comes first the error is a [*LimitedError] that is also context.DeadlineExceeded, unless the
 // store has never answered; when the context is canceled, the context's error. Other errors are those of Start. If the
@@ -170,7 +168,10 @@ func (s *Slot) Extend(ctx context.Context) (bool, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	set, held := s.reserved.charge()
+	r := s.reserved
+	r.mu.Lock()
+	set, held := r.set, !r.done && !r.decided
+	r.mu.Unlock()
 	if !held {
 		return false, nil
 	}
@@ -180,7 +181,9 @@ func (s *Slot) Extend(ctx context.Context) (bool, error) {
 	if err != nil || at == 0 {
 		return false, storeError(context.Background(), err)
 	}
-	s.reserved.move(at)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.set.At = at
 	return true, nil
 }
 

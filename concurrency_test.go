@@ -9,6 +9,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 )
 
@@ -189,11 +190,19 @@ func TestASlotIsExtended(t *testing.T) {
 }
 
 func TestASlotThatIsReleasedWhileItIsExtendedIsFree(t *testing.T) {
-	store := &slowToExtend{memstore.New(nil), make(chan struct{}), make(chan struct{})}
+	inner, extended, reply := memstore.New(nil), make(chan struct{}), make(chan struct{})
+	store := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+		err := inner.Do(ctx, b)
+		if b.Ops[0].Kind == driver.Extend {
+			close(extended)
+			<-reply
+		}
+		return err
+	})
 	c := newConcurrency(t, store, 1, time.Hour)
 	slot := start(t, c, "k")
 	go func() { _, _ = slot.Extend(t.Context()) }()
-	<-store.extended
+	<-extended
 	released := make(chan struct{})
 	go func() {
 		defer close(released)
@@ -203,26 +212,11 @@ func TestASlotThatIsReleasedWhileItIsExtendedIsFree(t *testing.T) {
 	case <-released:
 	case <-time.After(10 * time.Millisecond): // it waits for the new instant
 	}
-	close(store.reply)
+	close(reply)
 	<-released
 	if !start(t, c, "k").Allowed() {
 		t.Error("the slot is still taken")
 	}
-}
-
-// slowToExtend extends at once, and replies when the test lets it.
-type slowToExtend struct {
-	*memstore.Store
-	extended, reply chan struct{}
-}
-
-func (s *slowToExtend) Do(ctx context.Context, b *driver.Batch) error {
-	err := s.Store.Do(ctx, b)
-	if b.Ops[0].Kind == driver.Extend {
-		close(s.extended)
-		<-s.reply
-	}
-	return err
 }
 
 func TestAStoreThatCannotExtend(t *testing.T) {

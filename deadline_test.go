@@ -58,23 +58,17 @@ func callers(t *testing.T, patience, during time.Duration, allow func(context.Co
 // Callers whose deadlines are nearer than the store's answers do not fill the limit, and are admitted as soon as the
 // store is faster.
 func TestCallersWhoCannotWaitForTheStoreAreNotCharged(t *testing.T) {
-	for name, allow := range map[string]func(*sash.Limiter) func(context.Context) (sash.Result, error){
-		"Allow": func(l *sash.Limiter) func(context.Context) (sash.Result, error) {
-			return func(ctx context.Context) (sash.Result, error) { return l.Allow(ctx, "k") }
+	for name, ask := range map[string]func(context.Context, *sash.Limiter) (sash.Result, error){
+		"Allow": func(ctx context.Context, l *sash.Limiter) (sash.Result, error) { return l.Allow(ctx, "k") },
+		"AllowAll": func(ctx context.Context, l *sash.Limiter) (sash.Result, error) {
+			return l.AllowAll(ctx, two("k", 1)...)
 		},
-		"AllowAll": func(l *sash.Limiter) func(context.Context) (sash.Result, error) {
-			return func(ctx context.Context) (sash.Result, error) {
-				return l.AllowAll(ctx, sash.Subject{Key: "k", Cost: 1}, sash.Subject{Key: "other", Cost: 1})
+		"Allow of a limiter with other limits": func(ctx context.Context, l *sash.Limiter) (sash.Result, error) {
+			other, err := l.With(l.Limits()...)
+			if err != nil {
+				return sash.Result{}, err
 			}
-		},
-		"Allow of a limiter with other limits": func(l *sash.Limiter) func(context.Context) (sash.Result, error) {
-			return func(ctx context.Context) (sash.Result, error) {
-				other, err := l.With(l.Limits()...)
-				if err != nil {
-					return sash.Result{}, err
-				}
-				return other.Allow(ctx, "k")
-			}
+			return other.Allow(ctx, "k")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,16 +76,17 @@ func TestCallersWhoCannotWaitForTheStoreAreNotCharged(t *testing.T) {
 				var takes atomic.Int64
 				store := &pacedStore{memstore.New(nil), func(string) time.Duration { return time.Duration(takes.Load()) }}
 				l := newLimiter(t, store, nil, sash.PerDay(100_000))
+				allow := func(ctx context.Context) (sash.Result, error) { return ask(ctx, l) }
 				charged := func() int64 { return 100_000 - remaining(t, l, "k") }
 
 				takes.Store(int64(2 * time.Millisecond))
-				_, admitted := callers(t, 1500*time.Microsecond, time.Second, allow(l))
+				_, admitted := callers(t, 1500*time.Microsecond, time.Second, allow)
 				time.Sleep(time.Second)
 				learned := charged()
 				if admitted != 0 || learned > 60 {
 					t.Errorf("%d were admitted, and %d charged until the limiter knew the store", admitted, learned)
 				}
-				_, admitted = callers(t, 1500*time.Microsecond, 2*time.Second, allow(l))
+				_, admitted = callers(t, 1500*time.Microsecond, 2*time.Second, allow)
 				time.Sleep(time.Second)
 				if more := charged() - learned; admitted != 0 || more != 0 {
 					t.Errorf("then %d were admitted and %d charged", admitted, more)
@@ -99,13 +94,13 @@ func TestCallersWhoCannotWaitForTheStoreAreNotCharged(t *testing.T) {
 				// Other callers, who can wait, are not kept back.
 				for range 100 {
 					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-					if res, err := allow(l)(ctx); err != nil || !res.Allowed {
+					if res, err := allow(ctx); err != nil || !res.Allowed {
 						t.Errorf("%+v, %v", res, err)
 					}
 					cancel()
 				}
 				takes.Store(int64(100 * time.Microsecond))
-				if made, admitted := callers(t, 1500*time.Microsecond, 100*time.Millisecond, allow(l)); admitted < made*8/10 {
+				if made, admitted := callers(t, 1500*time.Microsecond, 100*time.Millisecond, allow); admitted < made*8/10 {
 					t.Errorf("the store is fast, and %d of %d were admitted", admitted, made)
 				}
 				time.Sleep(time.Second) // for looks that outlive their callers

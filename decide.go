@@ -27,11 +27,10 @@ type Subject struct {
 // otherwise none is. It also takes limits per call, for one subject or several, for users on different plans.
 //
 // In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one atomic step. Keys of
-// different slots are looked at first and then charged one after the other, in the order of the keys, whatever the order of the subjects;
-// units are given back if another call takes the room of a later subject in between, the store fails, or the caller leaves. No limit is
-// ever exceeded, but until they are given back those units are missing to other callers. If the store fails then or the caller's process
-// ends in between, they stay charged until they leave the window. The result of a refusal is that of the subject that refused, and another
-// subject may refuse after its RetryAfter.
+// different slots are looked at first and then charged one after the other, in the order of the keys. If another call takes the room of a
+// later subject in between, the store fails or the caller leaves, the units are given back. No limit is ever exceeded, but until then
+// those units are missing to other callers: for a window, if the store fails again or the process ends. The result of a refusal is that
+// of the subject that refused, and another subject may refuse after its RetryAfter.
 //
 // Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects, and [ErrUnsupported].
 func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, error) {
@@ -52,13 +51,13 @@ func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, er
 //
 // A subject's room is the share of a limit's units that would be left after the call, of its limit with the smallest share; of subjects
 // with equal room any one is charged. So a pool is used evenly, and a large call finds room for as long as possible. Of more than 8
-// subjects it compares that many, beginning at a random one, and goes on to the next as long as none of them has room. A call is refused
-// only if no subject has room. Subjects whose limits are all below their cost are passed over, and so are subjects that the store rejects,
-// such as a Redis key that holds something else: the error is theirs only if there is no other.
+// subjects it compares that many, beginning at a random one, and goes on to the next as long as none of them has room. Subjects whose
+// limits are all below their cost are passed over, and so are subjects that the store rejects, such as a Redis key that holds something
+// else: the error is theirs only if there is no other.
 //
-// In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one atomic step.
-// Keys of different slots are looked at concurrently first. Then a call is refused only if every subject was seen
-// without room, if only for a moment, and another subject may have room before its RetryAfter. At most one is charged.
+// In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one atomic step. Keys of
+// different slots are looked at concurrently first. Then a call is refused if every subject was seen without room, if only for a moment,
+// and another subject may have room before its RetryAfter. At most one is charged.
 //
 // Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects, and
 // [ErrUnsupported], which comes first, for a limiter that charges refused calls. The index is -1 then.
@@ -98,8 +97,7 @@ func (c *call) book(within time.Duration) {
 	c.Within, c.asked = max(0, min(within.Microseconds(), driver.MaxAhead)), time.Now()
 }
 
-// calls checks the subjects of one decision, and appends their calls. Of a choice these are those that can ever be charged, beginning
-// at a random one.
+// calls checks the subjects of one decision, and appends their calls: of a choice those that can ever be charged, from a random one on.
 func (l *Limiter) calls(calls []call, mode driver.Mode, subjects []Subject) ([]call, error) {
 	n, most, first := len(subjects), MaxSubjects, 0
 	if mode == driver.Any {
@@ -153,7 +151,6 @@ func sameSlice(a, b []Limit) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// one decides a call on one subject.
 func (l *Limiter) one(ctx context.Context, c call) (Result, error) {
 	calls, err := l.decide(ctx, driver.All, []call{c})
 	if err != nil {
@@ -162,8 +159,7 @@ func (l *Limiter) one(ctx context.Context, c call) (Result, error) {
 	return calls[0].result, nil
 }
 
-// decide has the store decide calls together, and returns them with their results: of a choice the chosen one, and of a refusal
-// that the store decided one by one only that.
+// decide has the store decide calls together, and returns them with their results: of a choice, and of a refusal in steps, only that one.
 func (l *Limiter) decide(ctx context.Context, mode driver.Mode, calls []call) (decided []call, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, storeError(ctx, err)

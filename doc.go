@@ -1,5 +1,4 @@
-// Package sash is a rate limiter whose window really slides: at most N units in any trailing window,
-// decided atomically in memory or on Redis.
+// Package sash is a rate limiter whose window really slides: at most N units in any trailing window, decided in memory or on Redis.
 //
 //	store := memstore.New(nil)
 //	limiter, err := sash.New(store, nil, sash.PerMinute(60))

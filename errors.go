@@ -20,15 +20,13 @@ var (
 	ErrInvalidLimit = errors.New("sash: invalid limit")
 	// ErrInvalidCost means that a cost is below 1.
 	ErrInvalidCost = errors.New("sash: invalid cost")
-	// ErrCostAboveLimit means that a cost is above a limit's units: the call could never be admitted,
-	// however long it waited. The limiter does not ask the store.
+	// ErrCostAboveLimit means that a cost is above a limit's units, so that the call could never be admitted. The store is not asked.
 	ErrCostAboveLimit = errors.New("sash: cost above the limit")
 	// ErrInvalidKey means that a key is empty, blank, made of empty parts or longer than [MaxKeyLength].
 	ErrInvalidKey = errors.New("sash: invalid key")
 	// ErrInvalidID means that the ID of a call is empty or longer than [driver.MaxIDLength].
 	ErrInvalidID = errors.New("sash: invalid id")
-	// ErrUnsupported means that the store does not have the power that the call needs, or that
-	// [Options].CountRefused rules the call out. The text says which.
+	// ErrUnsupported means that the store lacks the power that the call needs, or that [Options].CountRefused rules the call out.
 	ErrUnsupported = driver.ErrUnsupported
 )
 
@@ -49,8 +47,7 @@ type LimitedError struct {
 	Limit Limit
 	// Result is the whole result.
 	Result Result
-	// AtOnce says that the limit is that of a [Concurrency]: Limit.Units calls in flight. A slot can become free at
-	// any moment, at the latest after Result.RetryAfter.
+	// AtOnce says that the limit is that of a [Concurrency]. A slot can become free at any moment, at the latest after Result.RetryAfter.
 	AtOnce bool
 	// Cause is nil, or the error that stopped a wait, such as context.DeadlineExceeded.
 	Cause error
@@ -58,11 +55,15 @@ type LimitedError struct {
 
 // Error names the subject, the limit and the time to retry.
 func (e *LimitedError) Error() string {
-	if e.AtOnce {
-		return e.atOnce()
+	s := fmt.Sprintf("%s is constrained to %d %s ", e.Key, e.Limit.Units, plural(e.Limit.Units, "call"))
+	after := e.Result.RetryAfter.Round(time.Microsecond)
+	switch {
+	case e.AtOnce && e.Cause != nil:
+		return s + "at once; none ended before the deadline"
+	case e.AtOnce:
+		return s + fmt.Sprintf("at once; one ends within %v", after)
 	}
-	s := fmt.Sprintf("%s is constrained to %d %s per %s; retry after %v",
-		e.Key, e.Limit.Units, plural(e.Limit.Units, "call"), e.Limit.per(), e.Result.RetryAfter.Round(time.Microsecond))
+	s += fmt.Sprintf("per %s; retry after %v", e.Limit.per(), after)
 	switch {
 	case errors.Is(e.Cause, context.DeadlineExceeded):
 		s += ", which is past the deadline"
@@ -72,18 +73,9 @@ func (e *LimitedError) Error() string {
 	return s
 }
 
-func (e *LimitedError) atOnce() string {
-	s := fmt.Sprintf("%s is constrained to %d %s at once; ", e.Key, e.Limit.Units, plural(e.Limit.Units, "call"))
-	if e.Cause != nil {
-		return s + "none ended before the deadline"
-	}
-	return s + fmt.Sprintf("one ends within %v", e.Result.RetryAfter.Round(time.Microsecond))
-}
-
 // Is reports that every LimitedError is ErrLimited.
 func (e *LimitedError) Is(target error) bool { return target == ErrLimited }
 
-// Unwrap returns the cause.
 func (e *LimitedError) Unwrap() error { return e.Cause }
 
 // A StoreError means that a store failed to answer. It is ErrUnavailable. The call may have been charged.
@@ -105,8 +97,7 @@ func (e *StoreError) Error() string {
 // Is reports that every StoreError is ErrUnavailable.
 func (e *StoreError) Is(target error) bool { return target == ErrUnavailable }
 
-// Unwrap returns the store's error, unless that would look as if the caller gave up: a connection's timeout is
-// context.DeadlineExceeded too.
+// Unwrap returns the store's error, but no end of a context, as of a connection's timeout: the caller did not give up.
 func (e *StoreError) Unwrap() error {
 	if errors.Is(e.Err, context.DeadlineExceeded) || errors.Is(e.Err, context.Canceled) {
 		return nil

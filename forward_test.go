@@ -89,33 +89,29 @@ func (s *movingStore) Do(ctx context.Context, b *driver.Batch) error {
 // Nobody knows where a booking is when the answer is lost: its caller gets the error, and all others start as promised.
 func TestAnAnswerThatIsLostCostsOneWaiter(t *testing.T) {
 	for _, panics := range []bool{false, true} {
-		lostAnswer(t, panics)
+		synctest.Test(t, func(t *testing.T) {
+			store := &movingStore{bookStore: newBookStore(), fails: 1, panics: panics}
+			l := newLimiter(t, store, nil, sash.Every(10, 10*time.Second))
+			first := book(t, l, "k", 10)
+			began := time.Now()
+			var group sync.WaitGroup
+			for i := range 3 {
+				r := book(t, l, "k", 10)
+				group.Go(func() {
+					err := r.Wait(t.Context())
+					if took := time.Since(began); errors.Is(err, sash.ErrUnavailable) != (i == 0) || took > r.Result().Delay {
+						t.Errorf("waiter %d: %v after %v", i, err, took)
+					}
+				})
+				synctest.Wait()
+			}
+			time.Sleep(time.Second)
+			if err := first.Settle(t.Context(), 1); err != nil {
+				t.Error(err)
+			}
+			group.Wait()
+		})
 	}
-}
-
-func lostAnswer(t *testing.T, panics bool) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &movingStore{bookStore: newBookStore(), fails: 1, panics: panics}
-		l := newLimiter(t, store, nil, sash.Every(10, 10*time.Second))
-		first := book(t, l, "k", 10)
-		began := time.Now()
-		var group sync.WaitGroup
-		for i := range 3 {
-			r := book(t, l, "k", 10)
-			group.Go(func() {
-				err := r.Wait(t.Context())
-				if took := time.Since(began); errors.Is(err, sash.ErrUnavailable) != (i == 0) || took > r.Result().Delay {
-					t.Errorf("waiter %d: %v after %v", i, err, took)
-				}
-			})
-			synctest.Wait()
-		}
-		time.Sleep(time.Second)
-		if err := first.Settle(t.Context(), 1); err != nil {
-			t.Error(err)
-		}
-		group.Wait()
-	})
 }
 
 // Units that another process gives back go to those who wait here, although nobody comes who would find them.

@@ -44,8 +44,7 @@ func build(prefix string, parts []string) string {
 	return prefix + "~" + digest(string(b[len(prefix):])) // two marks: not the digest of a single part
 }
 
-// appendPart spells a part in letters, digits and harmless punctuation. A digest starts with a character
-// that no escaped part has, so the two cannot be confused.
+// appendPart spells a part in letters, digits and harmless punctuation, or as a digest, which begins as no spelled part does.
 func appendPart(b []byte, part string) []byte {
 	if len(part) > maxPart {
 		return append(b, digest(part)...)

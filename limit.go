@@ -44,8 +44,7 @@ const (
 // A Period is a stretch of the calendar.
 type Period = driver.Period
 
-// The periods of a calendar limit. A day has 23 or 25 hours when the zone's clocks change, and a clock
-// hour that is cut by such a change ends at the change.
+// The periods of a calendar limit. A day has 23 or 25 hours when the zone's clocks change; such a change ends a clock hour, too.
 const (
 	CalendarHour  = driver.Hour
 	CalendarDay   = driver.Day
@@ -81,7 +80,6 @@ func (l Limit) String() string {
 	return units + "/" + driver.FormatWindow(l.Window)
 }
 
-// label returns the name that results use.
 func (l Limit) label() string {
 	if l.Name != "" {
 		return l.Name
@@ -119,7 +117,6 @@ func (l Limit) per() string {
 	return l.Window.String()
 }
 
-// driver returns the limit in the form that stores take.
 func (l Limit) driver() driver.Limit {
 	if l.Period != 0 {
 		return driver.Limit{Units: l.Units, Period: l.Period, Zone: l.zone()}
@@ -168,8 +165,7 @@ func (l Limit) MarshalText() ([]byte, error) {
 	return []byte(l.String()), nil
 }
 
-// UnmarshalText reads a limit as [ParseLimit] does, so that libraries for configuration, flags and JSON read it. An error
-// leaves the limit as it was.
+// UnmarshalText reads a limit as [ParseLimit] does, for libraries of configuration, flags and JSON. An error leaves it as it was.
 func (l *Limit) UnmarshalText(text []byte) error {
 	read, err := ParseLimit(string(text))
 	if err == nil {
@@ -212,10 +208,8 @@ func ParseLimit(s string) (Limit, error) {
 		if l.Zone, err = time.LoadLocation(zone); err != nil {
 			return fail("unknown time zone " + strconv.Quote(clip(zone)))
 		}
-	} else {
-		if l.Window, err = parseWindow(rest); err != nil {
-			return fail(`the window after the slash must be a duration, such as "5s", "1m30s", "24h" or "7d"`)
-		}
+	} else if l.Window, err = parseWindow(rest); err != nil {
+		return fail(`the window after the slash must be a duration, such as "5s", "1m30s", "24h" or "7d"`)
 	}
 	if err := l.Validate(); err != nil {
 		return Limit{}, err

@@ -70,8 +70,7 @@ func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	return l, nil
 }
 
-// With returns a limiter with the same store and options and other limits, for users on another plan. It shares the
-// charges. The error is [ErrInvalidLimit].
+// With returns a limiter with the same store, options and charges, and other limits, for another plan. The error is [ErrInvalidLimit].
 func (l *Limiter) With(limits ...Limit) (*Limiter, error) {
 	with, err := New(l.store, &l.opts, limits...)
 	if err != nil {
@@ -163,8 +162,7 @@ func (l *Limiter) ready(ctx context.Context, key string) (string, error) {
 	return key, nil
 }
 
-// Do runs f if there is room for one unit, and returns what f returns. Otherwise f does not run and the
-// error is a [*LimitedError], or one of those of AllowN.
+// Do runs f if there is room for one unit, and returns what f returns. Otherwise the error is a [*LimitedError], or one of AllowN.
 func (l *Limiter) Do(ctx context.Context, key string, f func(context.Context) error) error {
 	res, err := l.Allow(ctx, key)
 	if err != nil {
@@ -187,10 +185,11 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	req := driver.Request{Key: key, Policy: &l.policy.Policy}
-	err = l.store.Do(ctx, &driver.Batch{Ops: []driver.Op{{Kind: driver.Forget, Settlement: driver.Settlement{Request: req}}}})
+	c := newCall(key, 0, l.policy)
+	c.kind = driver.Forget
+	_, err = l.do(ctx, c)
 	l.lines.give(key, gap{units: MaxUnits}, err == nil)
-	return storeError(ctx, err)
+	return err
 }
 
 func (l *Limiter) key(key string) (string, error) {
@@ -211,8 +210,7 @@ func limited(key string, res Result, cause error) error {
 	return &LimitedError{Key: key, Limit: by.Limit, Result: res, Cause: cause}
 }
 
-// storeError returns the error of a store call: the context's if the caller gave up, otherwise one that is
-// ErrUnavailable, unless it is about the call.
+// storeError returns the error of a store call: the context's if the caller gave up, one about the call, or one that is ErrUnavailable.
 func storeError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:

@@ -13,6 +13,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 )
 
@@ -162,9 +163,9 @@ func TestWhoGivesBackWakesTheFirstInLine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, second := reserve(t, l, "k", 1), reserve(t, plan, "k", 1)
+		a, b := reserve(t, l, "k", 1), reserve(t, plan, "k", 1)
 		w := newWaiters(l)
-		for i := range 3 {
+		for i := range 4 {
 			w.call(t.Context(), i, 1)
 		}
 		began, asked := time.Now(), store.calls.Load()
@@ -172,13 +173,15 @@ func TestWhoGivesBackWakesTheFirstInLine(t *testing.T) {
 		if n := store.calls.Load(); n != asked {
 			t.Errorf("%d decisions while nothing changed", n-asked)
 		}
-		for i, r := range []*sash.Reservation{first, second} {
-			if err := r.Cancel(t.Context()); err != nil {
+		for i, giveBack := range []func(context.Context) error{
+			a.Cancel, b.Cancel, func(ctx context.Context) error { return second(l.Reward(ctx, "k", 1)) },
+		} {
+			if err := giveBack(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
 			if w.mu.Lock(); len(w.order) != i+1 || w.order[i] != i || w.after[i] != time.Since(began) {
-				t.Errorf("after %d cancellations admitted are %v, after %v", i+1, w.order, w.after)
+				t.Errorf("after units came back %d times admitted are %v, after %v", i+1, w.order, w.after)
 			}
 			w.mu.Unlock()
 			time.Sleep(time.Second)
@@ -187,22 +190,8 @@ func TestWhoGivesBackWakesTheFirstInLine(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.group.Wait()
-		if len(w.order) != 3 || time.Since(began) > 2*time.Minute {
+		if len(w.order) != 4 || time.Since(began) > 2*time.Minute {
 			t.Errorf("after a reset admitted are %v, %v later", w.order, time.Since(began))
-		}
-	})
-}
-
-func TestARewardWakesTheFirstInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, memstore.New(nil), &sash.Options{Algorithm: sash.SortedSetLog}, sash.PerHour(1))
-		if err := l.Wait(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		time.AfterFunc(time.Minute, func() { _, _ = l.Reward(t.Context(), "k", 1) })
-		start := time.Now()
-		if err := l.Wait(t.Context(), "k"); err != nil || time.Since(start) != time.Minute {
-			t.Errorf("it was admitted after %v: %v", time.Since(start), err)
 		}
 	})
 }
@@ -215,7 +204,9 @@ type settlingStore struct {
 	takes atomic.Int64 // an answer
 }
 
-func (s *settlingStore) Powers() driver.Powers { return driver.CanSettle | driver.CanForget }
+func (s *settlingStore) Powers() driver.Powers {
+	return driver.CanSettle | driver.CanForget | driver.CanTake
+}
 
 func (s *settlingStore) Do(ctx context.Context, b *driver.Batch) error {
 	if b.Ops[0].Kind == driver.Charge {
@@ -301,8 +292,14 @@ func TestAWaitThatEndsBeforeItsAnswerBooksNothing(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			store := &takingBack{bookStore: newBookStore()}
-			store.bookStore.takes = takes
+			booked, settled := newBookStore(), 0
+			booked.takes = takes
+			store := drivertest.Over(booked, func(ctx context.Context, b *driver.Batch) error {
+				if b.Ops[0].Kind == driver.Settle {
+					settled++
+				}
+				return booked.Do(ctx, b)
+			})
 			l := newLimiter(t, store, nil, sash.Every(1, time.Minute))
 			for range 100 { // now it is known how long the store takes
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -324,24 +321,11 @@ func TestAWaitThatEndsBeforeItsAnswerBooksNothing(t *testing.T) {
 				}
 				cancel()
 			}
-			if n := store.settled.Load(); n != 0 {
-				t.Errorf("%d places were given back", n)
+			if settled != 0 {
+				t.Errorf("%d places were given back", settled)
 			}
 		})
 	}
-}
-
-// takingBack counts settlements.
-type takingBack struct {
-	*bookStore
-	settled atomic.Int64
-}
-
-func (s *takingBack) Do(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Kind == driver.Settle {
-		s.settled.Add(1)
-	}
-	return s.bookStore.Do(ctx, b)
 }
 
 func TestWaitDo(t *testing.T) {

@@ -25,8 +25,7 @@ const (
 	// SlidingBuckets is SlidingLog with calls of the same Resolution sharing an entry: never more than
 	// Units in any window, and a unit is held at most Resolution longer than it has to be.
 	SlidingBuckets = driver.SlidingBuckets
-	// SlidingCounter weighs the last window's count by its overlap. Constant space, approximate: a
-	// caller can get close to twice Units through one window.
+	// SlidingCounter weighs the last window's count by its overlap. Constant space, but up to nearly twice Units through one window.
 	SlidingCounter = driver.SlidingCounter
 	// FixedWindow counts since the last multiple of the window. Up to twice Units around a boundary.
 	FixedWindow = driver.FixedWindow
@@ -83,19 +82,16 @@ func NewPolicy(opts *Options, limits ...Limit) (*driver.Policy, error) {
 
 func newPolicy(opts *Options, limits []Limit) (*policy, error) {
 	opts = cmp.Or(opts, &Options{})
-	if !slices.Contains(Algorithms(), opts.Algorithm) {
+	switch {
+	case !slices.Contains(Algorithms(), opts.Algorithm):
 		return nil, fmt.Errorf("%w: unknown algorithm %v", ErrInvalidLimit, opts.Algorithm)
-	}
-	if len(limits) == 0 {
+	case len(limits) == 0:
 		return nil, fmt.Errorf("%w: a limiter needs at least one limit", ErrInvalidLimit)
-	}
-	if len(limits) > driver.MaxLimits {
+	case len(limits) > driver.MaxLimits:
 		return nil, fmt.Errorf("%w: %d limits on one subject; the most is %d", ErrInvalidLimit, len(limits), driver.MaxLimits)
-	}
-	if (opts.Algorithm == SlidingBuckets) != (opts.Resolution != 0) {
+	case (opts.Algorithm == SlidingBuckets) != (opts.Resolution != 0):
 		return nil, fmt.Errorf("%w: algorithm sliding-buckets needs a resolution, and only that one has one", ErrInvalidLimit)
-	}
-	if opts.Resolution < 0 || opts.Resolution%time.Microsecond != 0 {
+	case opts.Resolution < 0 || opts.Resolution%time.Microsecond != 0:
 		return nil, fmt.Errorf("%w: the resolution must be whole microseconds, not %v", ErrInvalidLimit, opts.Resolution)
 	}
 	block, err := opts.Block.driver()
@@ -136,13 +132,12 @@ func (p *policy) check(l Limit, earlier []Limit) error {
 			return fmt.Errorf("%w: two limits are called %q", ErrInvalidLimit, p.labels[i])
 		}
 	}
-	if l.Period != 0 && (p.Algorithm == SlidingCounter || p.Algorithm == GCRA) {
+	switch {
+	case l.Period != 0 && (p.Algorithm == SlidingCounter || p.Algorithm == GCRA):
 		return fmt.Errorf("%w: %s: algorithm %v has no calendar windows", ErrInvalidLimit, l, p.Algorithm)
-	}
-	if l.Period == 0 && p.Resolution > l.Window {
+	case l.Period == 0 && p.Resolution > l.Window:
 		return fmt.Errorf("%w: %s: the resolution %v is longer than the window", ErrInvalidLimit, l, p.Resolution)
-	}
-	if p.Algorithm == SortedSetLog && l.Units > mostEntries {
+	case p.Algorithm == SortedSetLog && l.Units > mostEntries:
 		return fmt.Errorf("%w: %s: algorithm sorted-set-log has at most %d units, as it keeps each call; sliding-log has room for more",
 			ErrInvalidLimit, l, mostEntries)
 	}
@@ -164,16 +159,14 @@ func (p *policy) checkCost(cost int64) error {
 // refused for a time, although there may be room. Result.Blocked says so, and RetryAfter is at least the time until the
 // block ends. Then counting begins anew. [Limiter.Reset] ends it.
 //
-// What the store refuses counts: calls of every kind but peeks, penalties and rewards, of several subjects those that
-// had no room, and the tries of Wait. The store decides and counts in one step, for all processes that share it. Package
-// the denial cache passes refusals on until there is a block, and then answers from memory; coalesce and lease leave such calls
-// to the store. A call over subjects in different places is looked at first, so it counts where it is refused first.
-// While a store is unavailable, each process counts by itself, if it decides at all.
+// What the store refuses counts: calls of every kind but peeks, penalties and rewards, of several subjects those that had no room, and
+// the tries of Wait. The store decides and counts in one step, for all processes that share it. The denial cache answers from memory only
+// during a block; group commit and lease leave such calls to the store. A call over subjects in different places is looked at first, so
+// it counts where it is refused first. While a store is unavailable, each process counts by itself, if it decides at all.
 //
 // Whoever can have calls of a key refused can block it. So its key is what callers prove, or an address, and not the
-// name of an account that anybody can give.
-//
-// Calls under a Block are not booked. Limiters of one key with a Block, such as those of other plans, share it.
+// name of an account that anybody can give. Calls under a Block are not booked. Limiters of one key with a Block, such as those of
+// other plans, share it.
 type Block struct {
 	// Refusals is how many begin a block: 1 to 100. Zero is 5.
 	Refusals int
@@ -192,7 +185,6 @@ const (
 	longestBlock    = 30 * 24 * time.Hour
 )
 
-// driver returns the block in the form of stores.
 func (b Block) driver() (driver.Block, error) {
 	if b == (Block{}) {
 		return driver.Block{}, nil

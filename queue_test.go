@@ -167,7 +167,11 @@ func TestAQueueKeepsItsPromises(t *testing.T) {
 				leaves, settles := time.Duration(r.Int64N(int64(6*time.Second))), time.Duration(r.Int64N(int64(10*time.Second)))
 				group.Go(func() {
 					defer leave()
-					all, err := bookOver(t, l, c.cost, c.two)
+					subjects := []sash.Subject{{Key: "k", Cost: c.cost}, {Key: "other", Cost: c.cost}}
+					if !c.two {
+						subjects = subjects[:1]
+					}
+					_, all, err := reserveAll(t.Context(), l, time.Hour, subjects...)
 					if err != nil {
 						t.Error(err)
 						return
@@ -235,17 +239,6 @@ func (s *unsteadyStore) Do(ctx context.Context, b *driver.Batch) error {
 	return s.bookStore.Do(ctx, b)
 }
 
-// bookOver books a call over one subject, or over two.
-func bookOver(t *testing.T, l *sash.Limiter, cost int64, two bool) ([]*sash.Reservation, error) {
-	t.Helper()
-	if two {
-		_, all, err := reserveAll(t.Context(), l, time.Hour, sash.Subject{Key: "k", Cost: cost}, sash.Subject{Key: "other", Cost: cost})
-		return all, err
-	}
-	r, err := l.Reserve(t.Context(), "k", cost, &sash.ReserveOptions{WaitUpTo: time.Hour})
-	return []*sash.Reservation{r}, err
-}
-
 // A booking that is settled while its caller waits keeps the place that it would have had, and one behind it comes forward when
 // a place begins that was given back.
 func TestABookingIsSettledWhileItsCallerWaits(t *testing.T) {
@@ -257,10 +250,7 @@ func TestABookingIsSettledWhileItsCallerWaits(t *testing.T) {
 			said := make([]string, 4)
 			var group sync.WaitGroup
 			for i := range said {
-				r, err := l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: time.Hour})
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := book(t, l, "k", 1)
 				all = append(all, r)
 				group.Go(func() {
 					err := r.Wait(t.Context())
@@ -291,10 +281,7 @@ func TestTwoWaitForOneBooking(t *testing.T) {
 		if err := l.Wait(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}
-		r, err := l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := book(t, l, "k", 1)
 		ctx, leave := context.WithCancel(t.Context())
 		errs := make(chan error, 2)
 		go func() { errs <- r.Wait(ctx) }()

@@ -17,15 +17,12 @@ import (
 // settleTime bounds a settlement, also one whose caller has left.
 const settleTime = time.Second
 
-// A Reservation is a charge of an estimate, or one that starts later, until Settle, Cancel or Release corrects it. The first of them that
-// is called decides the units. Later calls repeat that settlement until it has succeeded, and then do nothing. So `defer r.Cancel(ctx)`
-// beside a Settle is right, and a failed Settle can be repeated: it is applied once. Release is never repeated.
-//
-// A Reservation that is never settled keeps its estimate charged until that leaves the window. It is safe for concurrent
-// use and holds nothing that has to be closed.
+// A Reservation is a charge of an estimate, or one that starts later, until Settle, Cancel or Release corrects it. The first of them
+// decides the units. Later calls repeat that settlement until it has succeeded, and then do nothing: so `defer r.Cancel(ctx)` beside a
+// Settle is right, and a Settle that failed can be repeated. Release is never repeated. A Reservation that is never settled keeps its
+// estimate charged until that leaves the window. It is safe for concurrent use and holds nothing that has to be closed.
 type Reservation struct {
-	// Parts are the reservations of the subjects, in their order, that were admitted together: each can be settled on its own.
-	// That of a single subject has itself.
+	// Parts are the reservations of the subjects, in order, each of which can be settled on its own. That of a single subject is itself.
 	Parts []*Reservation
 	// Chosen says which subject was charged, or has room first after a refusal: 0 is the first, and i is Any[i-1].
 	Chosen int
@@ -79,36 +76,30 @@ type ReserveOptions struct {
 // Units that Settle adds to a low estimate were used already, so they are charged whether or not there is room; until
 // they leave, nothing else is admitted. Estimates that are never too low keep every window within its units.
 //
-// With WaitUpTo the call is charged now if it fits, and otherwise it is booked: at the earliest later instant at which it fits behind every
-// call that was booked before, over all processes that share the store. Once units came back before bookings, it is charged at the earliest
-// instant at which it fits and delays none of them. [Reservation.Wait] sleeps until then. If that instant is farther away than WaitUpTo, in
-// whole microseconds, nothing is charged; RetryAfter is the time until the call fits behind all bookings. Of Any the subject is charged
-// that admits the call first: now the one with most room, or later the one whose queue is shortest. For keys of different slots, and on
-// Redis under limits of the calendar, that is chosen by looks, and another one may have been free earlier.
+// With WaitUpTo a call that does not fit now is booked: it is charged at the earliest later instant at which it fits behind every call
+// that was booked before, over all processes that share the store, or, once units came back, at the earliest at which it delays none of
+// them. [Reservation.Wait] sleeps until then. If that instant is farther away than WaitUpTo, in whole microseconds, nothing is charged,
+// and RetryAfter is the time until the call fits behind all bookings. Of Any the subject is charged that admits the call first: now the
+// one with most room, or later the one whose queue is shortest. Where that is chosen by looks, which is for keys of different slots, and
+// on Redis under limits of the calendar, another one may have been free earlier.
 //
-// Calls that are not booked go ahead of a booking only if they delay none. A booking that is given back leaves its place
-// to the next calls that fit there. Where one gets an earlier instant than callers of this process who [Reservation.Wait] for
-// the same cost, they move up and it takes the last of theirs that is within its time, so it overtakes none of those. One whose
-// process dies stays charged, like any reservation that is never settled.
+// Calls that are not booked go ahead of a booking only if they delay none. A booking that is given back leaves its place to the next
+// calls that fit there. If callers of this process [Reservation.Wait] for the same cost, they move up, and the newcomer gets the last of
+// their places that is within its time. A booking whose process dies stays charged, like any reservation that is never settled.
 //
 // A call with an ID, repeated until [driver.RepeatTime] after it starts, finds its charge again: the same instant, without another
-// charge. So it keeps its place when its caller leaves. Settle and Cancel are applied once, from whichever repetition they come,
-// and reckon from its cost, which has to be that of the first. A call that was canceled is still remembered, so repeat it only
-// with another ID. A refusal is not remembered.
+// charge. So it keeps its place when its caller leaves. Whichever repetition settles it does so once, from the cost of the first, which
+// all have to have. A call that was canceled is still remembered, so repeat it only with another ID. A refusal is not remembered.
 //
-// A caller of another call whose context ends first gets its error at once. The store may go on deciding for up to a second; an
-// admission after that is given back.
+// A caller of another call whose context ends first gets its error at once. An admission up to a second later is given back.
 //
 // Errors are those of AllowN, AllowAll and AllowOnce, and [ErrUnsupported], which comes first, when the store does not settle, or
-// the limiter charges refused calls, or for a call that may wait when the store does not book under the limiter's algorithm.
-// Stores book under SlidingLog and SlidingBuckets, and never with Options.Block. ErrUnsupported later means that the store keeps
-// subjects in different places, so that it cannot book All of them: see [KeyTogether]. Both All and Any, or a WaitUpTo below zero,
-// are [ErrInvalidLimit], and an ID with several subjects is [ErrInvalidID].
+// the limiter charges refused calls, or for a call that may wait when the store does not book under the limiter's algorithm: only
+// SlidingLog and SlidingBuckets, without Options.Block, can be booked. ErrUnsupported later means that the store keeps subjects in
+// different places, so that it cannot book All of them: see [KeyTogether]. Both All and Any, or a WaitUpTo below zero, are
+// [ErrInvalidLimit], and an ID with several subjects is [ErrInvalidID].
 func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, opts *ReserveOptions) (*Reservation, error) {
-	o, mode := ReserveOptions{}, driver.All
-	if opts != nil {
-		o = *opts
-	}
+	o, mode := *cmp.Or(opts, &ReserveOptions{}), driver.All
 	err := l.settles("Reserve")
 	if err == nil && o.WaitUpTo > 0 {
 		err = l.books("Reserve with WaitUpTo")
@@ -166,8 +157,7 @@ func (l *Limiter) reserve(ctx context.Context, mode driver.Mode, calls []call) (
 	return r, nil
 }
 
-// reservation returns the reservation of calls whose answer has just come. So a booking starts no earlier than the store's
-// instant: later by the time that the answer took.
+// reservation returns the reservation of calls whose answer has just come: a booking starts later by the time that the answer took.
 func (l *Limiter) reservation(calls []call) *Reservation {
 	now, all := time.Now(), make([]*Reservation, len(calls))
 	for i := range calls {
@@ -193,8 +183,7 @@ func (l *Limiter) reservation(calls []call) *Reservation {
 	return r
 }
 
-// settles returns ErrUnsupported for a call that settles if the store cannot, or if the limiter charges refused calls, which
-// cannot be settled.
+// settles returns ErrUnsupported for a call that settles if the store cannot, or if the limiter charges refused calls.
 func (l *Limiter) settles(call string) error {
 	if l.policy.CountRefused {
 		return countRefusedError{call}
@@ -218,8 +207,7 @@ func (l *Limiter) books(call string) error {
 // Allowed reports whether the estimate was admitted, and charged.
 func (r *Reservation) Allowed() bool { return r.result.Allowed }
 
-// Result returns the result of the estimate. Of a booking that moved up while its caller waited, At is the instant that it
-// has now; the rest is as it was.
+// Result returns the result of the estimate. Of a booking that moved up while its caller waited, At is the instant that it has now.
 func (r *Reservation) Result() Result {
 	if len(r.Parts) > 1 && r.Parts[0].books {
 		res, first := r.result, r.Parts[0].Result()
@@ -231,27 +219,22 @@ func (r *Reservation) Result() Result {
 	return r.result
 }
 
-// StartsIn returns how long it takes until a booking starts: zero once it has, and for a call that was not booked, which may
-// be a refused one.
+// StartsIn returns how long it takes until a booking starts: zero once it has, for a call that was not booked, and after a refusal.
 func (r *Reservation) StartsIn() time.Duration {
 	if len(r.Parts) > 1 {
 		r = r.Parts[0]
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.starts.IsZero() {
-		return 0
-	}
 	return max(0, time.Until(r.starts))
 }
 
-// Wait sleeps until a booking starts. Callers of this process who wait for the same keys with the same limits and costs stand in a queue:
-// if the context of one ends first, the last place of the queue is given back, as Release does, those behind it move up, and Wait returns
-// the context's error. When this process gives units of the key back, by Settle, Reward or Reset, the first asks the store to start now;
-// of several subjects, for the one that had least left. So a booking can start earlier than StartsIn said, and later only by the time
-// that the store takes to answer that it cannot. If the context's deadline is nearer than the start Wait gives up at once, and the error
-// is a [*LimitedError] that is also context.DeadlineExceeded. (A booking with an ID keeps its place.) For a call that was refused the
-// error is a LimitedError too.
+// Wait sleeps until a booking starts. Callers of this process who wait for the same keys with the same limits and costs stand in a queue.
+// If the context of one ends first, Wait returns the context's error: those behind move up, and the last place of the queue is given
+// back, as Release does. When this process gives units of the key back, by Settle, Reward or Reset, the first asks the store to start
+// now; of several subjects, for the one that had least left. So a booking can start earlier than StartsIn said, and later only by the
+// time that the store takes to answer that it cannot. If the context's deadline is nearer than the start, Wait gives up at once with a
+// [*LimitedError] that is also context.DeadlineExceeded. (A booking with an ID keeps its place.) A refused call is a LimitedError too.
 func (r *Reservation) Wait(ctx context.Context) error {
 	if !r.Allowed() {
 		return limited(r.key(), r.Result(), nil)
@@ -306,8 +289,7 @@ func (r *Reservation) fullest() (i int) {
 // key returns the key as the caller wrote it.
 func (r *Reservation) key() string { return strings.TrimPrefix(r.subject, r.limiter.prefix) }
 
-// leave gives back the place of a caller who does not wait for it, also those that were booked with it. It tries once:
-// when the store fails, they stay charged.
+// leave gives back the place of a caller who does not wait for it, and those booked with it. It tries once: they may stay charged.
 func (r *Reservation) leave(ctx context.Context) { _ = settle(ctx, r.all, nil) }
 
 // Settle corrects the charge to the units that the call used: 0 to [MaxUnits], and of several subjects one number for each, in
@@ -338,8 +320,8 @@ func settle(ctx context.Context, reservations []*Reservation, actual []int64) er
 		if actual != nil {
 			units = actual[i]
 		}
-		if set, open := r.decide(units, actual != nil); open {
-			pending, starts = append(pending, r), append(starts, r.begins())
+		if set, begins, open := r.decide(units, actual != nil); open {
+			pending, starts = append(pending, r), append(starts, begins)
 			b.Ops = append(b.Ops, driver.Op{Kind: driver.Settle, Settlement: set})
 		}
 	}
@@ -394,37 +376,23 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return settle(ctx, r.Parts, make([]int64, len(r.Parts)))
 }
 
-// Release gives back the whole estimate like Cancel, but it tries only once. So the store does not have to remember the
-// settlement, which for Cancel takes an entry until the charge leaves the window. It suits many short calls with long
-// windows. After the error [ErrUnavailable] the estimate may stay charged.
+// Release gives back the whole estimate like Cancel, but tries only once, so the store need not remember the settlement, which for Cancel
+// takes an entry until the charge leaves the window. It suits many short calls with long windows. After the error [ErrUnavailable] the
+// estimate may stay charged.
 func (r *Reservation) Release(ctx context.Context) error { return settle(ctx, r.Parts, nil) }
 
-// charge returns the charge, and whether it is still held: made, and not settled.
-func (r *Reservation) charge() (set driver.Settlement, held bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.set, !r.done && !r.decided
-}
-
-// move records that the charge was made anew at an instant.
-func (r *Reservation) move(at int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.set.At = at
-}
-
-// decide fixes the units of the call, and returns the settlement to apply, if any. A settlement that is not repeatable has no ID.
-func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settlement, pending bool) {
+// decide fixes the units, and returns the settlement to apply, with an ID if it is repeatable, and when a booking ahead begins.
+func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settlement, begins time.Time, pending bool) {
 	if r.books {
 		defer r.limiter.lines.stepOut(r)()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.done {
-		return r.set, false
+	if time.Until(r.starts) > 0 {
+		begins = r.starts
 	}
-	if r.decided {
-		return r.set, true
+	if r.done || r.decided {
+		return r.set, begins, !r.done
 	}
 	r.decided = true
 	r.set.Units = actual
@@ -435,15 +403,5 @@ func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settleme
 	} else if pending && repeatable {
 		r.set.ID = rand.Text()
 	}
-	return r.set, pending
-}
-
-// begins returns when a booking that lies ahead starts, and zero for what has started.
-func (r *Reservation) begins() time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if time.Until(r.starts) > 0 {
-		return r.starts
-	}
-	return time.Time{}
+	return r.set, begins, pending
 }

@@ -193,18 +193,14 @@ func TestEverySubjectIsSettledByItself(t *testing.T) {
 func TestARefusalBesideReservationsIsNotFirm(t *testing.T) {
 	store := memstore.New(nil)
 	l := newLimiter(t, store, nil, sash.PerMinute(1))
-	policy, err := sash.NewPolicy(nil, sash.PerMinute(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, rs, err := reserveAll(t.Context(), l, 0, sash.Subject{Key: "a", Cost: 1}, sash.Subject{Key: "b", Cost: 1}); err != nil || rs == nil {
+	if _, rs, err := reserveAll(t.Context(), l, 0, two("a", 1)...); err != nil || rs == nil {
 		t.Fatal(rs, err)
 	}
 	if _, err := l.Allow(t.Context(), "c"); err != nil {
 		t.Fatal(err)
 	}
-	for key, firm := range map[string]bool{"a": false, "b": false, "c": true} {
-		answer, err := driver.Decide(t.Context(), store, driver.Request{Key: key, Cost: 1, Policy: policy})
+	for key, firm := range map[string]bool{"a": false, "a'": false, "c": true} {
+		answer, err := driver.Decide(t.Context(), store, driver.Request{Key: key, Cost: 1, Policy: l.Policy()})
 		if err != nil || answer.Allowed() || answer.Firm != firm {
 			t.Errorf("%s: %+v, %v", key, answer, err)
 		}

@@ -51,8 +51,7 @@ type Result struct {
 	// are charged one after the other, and At is the time of the last: their own are in the results of [Reservation].Parts.
 	At time.Time
 
-	// A Result is copied three or four times per call. So rare parts are behind a pointer, and its size is a multiple
-	// of 16 bytes, like that of a driver.Answer.
+	// A Result is copied three or four times per call. So rare parts are behind a pointer, and its size is a multiple of 16 bytes.
 	key      string
 	policy   *policy
 	few      [2]driver.Status // the limits' parts, where there are one or two
@@ -152,20 +151,17 @@ func (r *Result) appendLimits(out []LimitResult) []LimitResult {
 	return out
 }
 
-// RefusedBy returns the limit that refused the call; if several did, the one with the longest RetryAfter. It returns
-// false for a call that was admitted.
-func (r Result) RefusedBy() (LimitResult, bool) {
-	var by LimitResult
-	found := false
+// RefusedBy returns the limit that refused the call, of several the one with the longest RetryAfter, or false for one that was admitted.
+func (r Result) RefusedBy() (by LimitResult, refused bool) {
 	if r.Allowed {
 		return by, false
 	}
 	for _, l := range r.Limits() {
-		if l.Refused && (!found || l.RetryAfter > by.RetryAfter) {
-			by, found = l, true
+		if l.Refused && (!refused || l.RetryAfter > by.RetryAfter) {
+			by, refused = l, true
 		}
 	}
-	return by, found
+	return by, refused
 }
 
 // join combines the results of the calls of one decision. There is at least one.
@@ -226,8 +222,7 @@ type Decision struct {
 	Waiting bool
 	// Result is the result, with Prefix in place of each key. It is zero if Err is not nil.
 	Result Result
-	// Err is nil, or why there is no decision: an error that is [ErrUnavailable], or the context's. Its text is that of the
-	// store, or of the context's cause.
+	// Err is nil, or why there is no decision: one that is [ErrUnavailable], or the context's, with the text of the store or of the cause.
 	Err error
 	// Began is when the store was asked, and Duration the time until the answer. A caller who waits has not waited yet.
 	Began    time.Time
@@ -236,11 +231,8 @@ type Decision struct {
 
 // observe calls the observer with the decision on calls, which began at an instant.
 func (l *Limiter) observe(ctx context.Context, began time.Time, mode driver.Mode, calls, decided []call, err error) {
-	if errors.Is(err, ErrUnsupported) || errors.Is(err, ErrCostAboveLimit) {
-		return // the call was wrong
-	}
-	if err == nil && len(decided) == 0 {
-		return // the store panicked
+	if errors.Is(err, ErrUnsupported) || errors.Is(err, ErrCostAboveLimit) || err == nil && len(decided) == 0 {
+		return // the call was wrong, or the store panicked
 	}
 	if mode == driver.Any {
 		calls = calls[:1]

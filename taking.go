@@ -18,27 +18,18 @@ import (
 //
 // Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported].
 func (l *Limiter) AllowUpTo(ctx context.Context, key string, cost int64) (Result, error) {
-	if l.store.Powers()&driver.CanTake == 0 {
-		return Result{}, fmt.Errorf("%w: AllowUpTo needs a store with driver.CanTake", ErrUnsupported)
-	}
 	cost = min(cost, l.policy.MostUnits())
-	if err := l.policy.checkCost(cost); err != nil {
-		return Result{}, err
-	}
-	key, err := l.ready(ctx, key)
+	c, err := l.taking(ctx, "AllowUpTo", key, cost)
 	if err != nil {
 		return Result{}, err
 	}
-	c := newCall(key, cost, l.policy)
 	c.Partial = true
 	res, err := l.one(ctx, c)
 	if err == nil && (res.Charged > cost || res.Allowed != (res.Charged > 0)) {
-		err = storeError(ctx, fmt.Errorf("driver: the store charged %d of up to %d units, allowed %v", res.Charged, cost, res.Allowed))
+		err = fmt.Errorf("driver: the store charged %d of up to %d units, allowed %v", res.Charged, cost, res.Allowed)
+		res, err = Result{}, storeError(ctx, err)
 	}
-	if err != nil {
-		return Result{}, err
-	}
-	return res, nil
+	return res, err
 }
 
 // Penalize charges units without asking whether there is room: 1 to [MaxUnits], also more than a limit. It suits what is
@@ -58,16 +49,14 @@ func (l *Limiter) Penalize(ctx context.Context, key string, units int64) (Result
 }
 
 // Reward gives units back without settling a certain reservation, such as after a right password: 1 to [MaxUnits]. It takes them from the
-// oldest charges that still count, so what is left counts no shorter than it should. It takes none from bookings that lie ahead, and never
-// more than is charged: Result.Charged says how many it gave back. On Redis it takes them from at most 1,000 charges; more can be given
-// back by calling it again. The Result is otherwise that of a Peek afterwards by a limiter without a Block.
+// oldest charges that still count, those of reservations too, and none from bookings that lie ahead. A charge from which units were taken
+// is not settled to less any more. Result.Charged says how many it gave back: no more than are charged, and on Redis those of at most
+// 1,000 charges; call it again for more. The Result is otherwise that of a Peek afterwards by a limiter without a Block.
 //
-// The charges of reservations are charges like others. One from which units were taken is not settled to less any more.
-// Under SlidingCounter the charges of the last window are the oldest, and free what they still weigh.
-//
-// A call whose caller got no answer may have given the units back; repeated, it gives back more. Refusals that other
-// processes keep in memory hold for up to a second (see package stack). Errors are those of AllowN, but for
-// [ErrCostAboveLimit], and [ErrUnsupported], also for a limiter that charges refused calls.
+// Under SlidingCounter the charges of the last window are the oldest, and free what they still weigh. Refusals that other processes keep
+// in memory hold for up to a second (see package stack). If the answer is lost, the units may have been given back: repeating the call
+// gives back more. Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported], also for a limiter that charges
+// refused calls.
 func (l *Limiter) Reward(ctx context.Context, key string, units int64) (Result, error) {
 	if l.policy.CountRefused {
 		return Result{}, countRefusedError{"Reward"}
@@ -107,10 +96,10 @@ func (l *Limiter) taking(ctx context.Context, name, key string, units int64) (ca
 //		res, err = limiter.AllowOnce(ctx, msg.ID, key, 1)
 //	}
 //
-// A refusal charges nothing and is not remembered: a repeated call is decided anew, and may be admitted. With Options.CountRefused a
-// refusal is charged and remembered: retry it with another ID. The same ID on another key, or under another algorithm or resolution, is
-// another call. After that time or a Reset a call is charged again, like any new one. A store remembers about 10,000 IDs of a key at a
-// time, on Redis about 600 unless it keeps a compact log. Beyond that it forgets some early, those that end first.
+// A refusal charges nothing and is not remembered: a repeated call is decided anew. With Options.CountRefused a refusal is charged and
+// remembered: retry it with another ID. The same ID on another key, or under another algorithm or resolution, is another call. After that
+// time or a Reset a call is charged again. A store remembers about 10,000 IDs of a key at a time, on Redis about 600 unless it keeps a
+// compact log; beyond that it forgets early those that end first.
 //
 // Errors are those of AllowN, [ErrInvalidID], and [ErrUnsupported].
 func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Result, error) {

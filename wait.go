@@ -13,12 +13,12 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 	return l.WaitN(ctx, key, 1)
 }
 
-// WaitN waits for cost units, in order: it books them with a single decision and sleeps until they start. Calls are admitted in the order
-// in which the store gets them, over all processes that share it, and a high cost is not overtaken by low ones, but for what callers who
-// leave and settlements free: the next calls that fit there get that, and delay no caller who waits. If they cannot start before the
-// context's deadline it fails at once with a [*LimitedError] that is also context.DeadlineExceeded, and nothing is charged. If the context
-// ends first, it returns the context's error, in two seconds at most, and those who wait behind it in this process with the same cost move
-// up: callers who hang up leave no gap. If the process ends, its places stay unused. Without a deadline it waits however long it takes.
+// WaitN waits for cost units, in order: it books them with a single decision and sleeps until they start. Calls start in the order in
+// which the store gets them, over all processes that share it, and low costs do not overtake a high one. Only what callers who leave and
+// settlements free goes to the next calls that fit there, which delay no caller who waits. If the units cannot start before the context's
+// deadline, WaitN fails at once with a [*LimitedError] that is also context.DeadlineExceeded, and nothing is charged. If the context ends
+// first, it returns the context's error, in two seconds at most, and those who wait behind it in this process with the same cost move
+// up. If the process ends, its places stay unused.
 //
 // When this process gives units of the key back, or [Limiter.Raise] is called, the first of those who wait asks the store to start
 // now, which delays nobody. If the store fails then, that caller gets the error.
@@ -27,11 +27,9 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 // limiter [Limiter.With] smaller limits for those who wait leaves the rest to the others.
 //
 // Where the store does not book (see [Limiter.Reserve]), or its queue is full or longer than [MaxAhead], the callers of this process stand
-// in line for each key, first come first served: the first of them sleeps for RetryAfter and asks again, or when this process gives back
-// units of the key, by a Reservation, a Reward or a Reset. Of several processes, the first of any wins. A caller in line whose deadline is
-// nearer than the RetryAfter of the first fails at once; others fail at their deadline.
-//
-// Other errors are those of AllowN. If the store fails while callers wait in line, each of them asks for itself.
+// in line for each key. The first of them asks again after its RetryAfter, and when this process gives back units of the key. Of several
+// processes, the first of any wins. A caller in line whose deadline is nearer than the RetryAfter of the first fails at once; others fail
+// at their deadline. If the store fails, each of them asks for itself. Other errors are those of AllowN.
 func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 	if err := l.policy.checkCost(cost); err != nil {
 		return err

@@ -1,8 +1,6 @@
 package driver
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // A Source says where an answer came from.
 type Source uint8
@@ -37,8 +35,7 @@ type Status struct {
 
 // An Answer is a store's answer to one request. It is a value: it can be kept and shared.
 //
-// An Answer is copied several times per call, so its size is a multiple of 16 bytes. Any other size is copied with
-// overlapping writes, which delay the next copy.
+// An Answer is copied several times per call, so its size is a multiple of 16 bytes: any other is copied with overlapping writes.
 type Answer struct {
 	// Refusals has bit i set when limit i of the policy refused the call.
 	Refusals uint64
@@ -97,8 +94,7 @@ func (a *Answer) Check(p *Policy) error {
 // Allowed reports whether the request was admitted.
 func (a *Answer) Allowed() bool { return a.Refusals == 0 }
 
-// Statuses returns the status of each limit, in the policy's order. The caller must not change them. More than two are never changed
-// later, so they can be kept.
+// Statuses returns the status of each limit, in the policy's order. The caller must not change them; more than two can be kept.
 func (a *Answer) Statuses() []Status {
 	if a.many != nil {
 		return a.many[:min(a.limits, MaxLimits)]
@@ -115,8 +111,7 @@ func (a *Answer) Remaining() int64 {
 	return remaining
 }
 
-// Retry returns the time after which a refused request is admitted if no other call comes, in microseconds;
-// zero for one that was admitted.
+// Retry returns the time after which a refused request is admitted if no other call comes, in microseconds; zero if it was admitted.
 func (a *Answer) Retry() (retry int64) {
 	if a.Refusals == 0 {
 		return 0

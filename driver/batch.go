@@ -15,8 +15,7 @@ const (
 	ChoiceGroup = 8
 )
 
-// A Batch is operations that are carried out together. A batch with one operation may have any mode. Operations have no answers
-// and no errors yet when a store gets them.
+// A Batch is operations that are carried out together. One operation may have any mode. A store gets them without answers and errors.
 type Batch struct {
 	Mode Mode
 	// Ops are the operations. Of modes All and Any they are of one kind, and their keys differ.
@@ -30,27 +29,24 @@ type Mode uint8
 
 // The modes.
 const (
-	// All carries out every operation, or none, in one atomic step: charges, if all have room, or extensions. There are 1 to
-	// MaxSubjects. Charges have the same algorithm, resolution, CountRefused and Block, and no ID. When the store cannot do it in
-	// one step the error is [ErrApart], and nothing was charged: a limiter then charges one after the other, and gives back.
+	// All carries out 1 to MaxSubjects charges or extensions, all or none, in one atomic step. Charges have no ID, and the same algorithm,
+	// resolution, CountRefused and Block. When the store cannot do it in one step the error is [ErrApart], and nothing was charged: a
+	// limiter then charges one after the other, and gives back.
 	All Mode = iota
-	// Any carries out one of 1 to MaxChoice charges, in one atomic step, and sets Chosen and the answer of that one. The others
-	// are not charged.
+	// Any carries out one of 1 to MaxChoice charges, in one atomic step, and sets Chosen and the answer of that one.
 	//
 	// The store looks at groups of ChoiceGroup charges, in order, and decides in the first group in which one fits now: the one that
-	// leaves the largest share of the limit of which it leaves least, and of several such the first. If none of all charges fits, it
-	// decides the one whose retry time is shortest, and again the first: it books that one if the charges may be booked, and returns its
-	// refusal otherwise.
-	// Charges that may be booked stand in line: behind a booking of its subject none of them fits now.
+	// leaves the largest share of the limit of which it leaves least, and of several such the first. If no charge fits, it decides the
+	// first of those with the shortest retry time, which books it if the charges may be booked. Those stand in line: behind a booking of
+	// its subject none of them fits now.
 	//
-	// All have the same algorithm, resolution and Within. Their policies do not charge refused calls. When the store cannot
-	// decide them in one step the error is [ErrApart], and nothing was charged: a limiter then looks at them. A subject that the store
-	// rejects is left out, and the error is ErrRejected only if it rejects all.
+	// All have the same algorithm, resolution and Within. Their policies do not charge refused calls. When the store cannot decide
+	// them in one step the error is [ErrApart], and nothing was charged: a limiter then looks at them. A subject that the store rejects
+	// is left out, and the error is ErrRejected only if it rejects all.
 	Any
-	// Each carries out the operations one after the other, each by itself: the error of one is in its Err, and says nothing about
-	// the others, unless Do returns an error, after which any number of them may have been carried out. The error is ErrApart,
-	// and none was, if the operations take several round trips that the caller can make at the same time. An Err of ErrApart
-	// says the same of one operation. See [OneByOne].
+	// Each carries out the operations one after the other, each by itself, with its own Err. After an error of Do any number of them
+	// may have been carried out. If they take several round trips that the caller can make at the same time, the error is ErrApart, and
+	// none was carried out. An Err of ErrApart says the same of one operation. See [OneByOne].
 	Each
 )
 
@@ -63,32 +59,31 @@ const (
 	// the policy counts refused calls. [Request] says what else it may ask for.
 	//
 	// A charge with an [Settlement].ID may be repeated, also after an error. The ID has 1 to MaxIDLength bytes, and names the call
-	// among those of its key, algorithm and resolution. A decision that charged is remembered for RepeatTime, or until its subject
-	// is forgotten: within it a repetition charges nothing, whatever its cost and its limits. It gets the same decision, which is
-	// the Refusals and At of the first Answer, and the statuses of its own limits as of now. Any other decision is not remembered.
-	// Charging and remembering are one atomic step. A store may bound how many IDs a key remembers.
+	// among those of its key, algorithm and resolution. Charging and remembering the decision are one atomic step. Until RepeatTime has
+	// passed or the subject is forgotten, a repetition charges nothing, whatever its cost and its limits, and gets the Refusals and At of
+	// the first Answer, with the statuses of its own limits as of now. A decision that charged nothing is not remembered. A store may
+	// bound how many IDs a key remembers.
 	Charge Kind = iota
-	// Settle makes the charge of an admitted call worth [Settlement].Units, at the instant at which it was made: less at once makes room;
+	// Settle makes the charge of an admitted call worth [Settlement].Units, at the instant at which it was made: less makes room at once;
 	// more is charged whether or not there is room. It does nothing when the charge has left the window or was forgotten, or when the
-	// store has applied the settlement already, and may be repeated after an error. After a clock that went back, what is more is charged
-	// at a later instant than the call was, and less may be given back by another call of the same key, or not at all. A store may bound
-	// how many IDs a key remembers; what it may have forgotten gives no units back. It has no answer.
+	// store has applied the settlement already, so it may be repeated after an error. After a clock that went back, what is more is charged
+	// at a later instant, and what is less may be given back by another call of the key, or not at all. A store may bound how many IDs a
+	// key remembers; what it may have forgotten gives no units back. It has no answer.
 	Settle
-	// Extend moves the charge of an admitted call to now in one step, so that no other call can take the room: for a holder of a
-	// slot that needs it for longer, and for a caller whose booking could start earlier because units came back. [Answer].At is
-	// the instant, which identifies the charge from then on. It is zero, and nothing has changed, if the charge has left its
-	// longest window, was given back, or was forgotten. After a clock that went back a charge can be taken for one that has left.
-	// The limits do not matter: the call was admitted. Units and ID are not set.
+	// Extend moves the charge of an admitted call to now in one step, so that no other call takes the room: for the holder of a slot who
+	// needs it for longer, and for a booking that could start earlier because units came back. [Answer].At is the instant, which
+	// identifies the charge from then on. It is zero, and nothing has changed, if the charge has left its longest window, was given back
+	// or forgotten, or, after a clock that went back, seems to have left. The limits do not matter: the call was admitted. Units and ID
+	// are not set.
 	//
 	// A booking, whose settlement has a Delay, is moved only if every limit has room now without it, and no other booking is
-	// delayed. Otherwise At is zero, too. From then on its settlement has no Delay. Bookings of several subjects that one batch
+	// delayed; otherwise At is zero, too. From then on its settlement has no Delay. Bookings of several subjects that one batch
 	// made are all moved, or none. The error is [ErrUnsupported] under an algorithm other than SlidingLog and SlidingBuckets.
 	// After any other error but ErrApart the charge may have been moved.
 	Extend
-	// GiveBack gives back Cost units, 1 to MaxUnits, without settling a certain charge: those of the oldest charges that count in
-	// the policy's limits now, and none that is booked ahead. The answer is that of a look afterwards, and its Charged is how many
-	// units were given back: fewer than Cost if no more count, or if a store bounds how many charges it changes in a call. An
-	// error leaves open whether it happened: it must not be repeated.
+	// GiveBack gives back Cost units, 1 to MaxUnits, of the oldest charges that count in the policy's limits now, and of none that is
+	// booked ahead. The answer is that of a look afterwards. Its Charged is how many units were given back: fewer than Cost if no more
+	// count, or if a store bounds how many charges it changes in a call. After an error it must not be repeated: it may have happened.
 	GiveBack
 	// Forget removes every charge of the key under the policy's algorithm, and ends its block. It has no answer.
 	Forget
@@ -153,8 +148,7 @@ func (b *Batch) Do(ctx context.Context, store Store) error {
 	return nil
 }
 
-// Charged returns how many units operation i of a batch charged that was carried out without an error: less than zero if it gave
-// units back.
+// Charged returns how many units operation i charged, of a batch that was carried out without an error: below zero if it gave units back.
 func (b *Batch) Charged(i int) int64 {
 	op := &b.Ops[i]
 	admitted := op.Answer.Allowed()
@@ -217,32 +211,29 @@ type Request struct {
 	Cost int64
 	// Policy holds the limits of the subject. The cost is not above any of them.
 	Policy *Policy
-	// Within is how far ahead a charge may be booked, in microseconds: 0 to MaxAhead. Zero only asks for now. A store that
-	// does not book, or not under the policy, ignores it: see [Policy.Bookable].
+	// Within is how far ahead a charge may be booked, in microseconds: 0 to MaxAhead. Zero only asks for now. A store that does not book,
+	// or not under the policy, ignores it: see [Policy.Bookable].
 	//
-	// A request that may be booked is admitted at the earliest instant, from now to Within ahead, at which every limit has
-	// room and no charge that was made before is later. Its charge is made at that instant, which is [Answer].At, and
-	// [Answer].Delay is how long it is from now. So bookings start in the order in which the store decided them. If that
-	// instant is farther away the request is refused, and its retry time is the time until that instant.
+	// A request that may be booked is charged at the earliest instant, from now to Within ahead, at which every limit has room and no
+	// earlier request has a later charge. [Answer].At is that instant, and [Answer].Delay the time until it. So bookings start in the
+	// order in which the store decided them. If the instant is farther away, the request is refused; its retry time is the time until it.
 	//
-	// Once units came back while bookings lay ahead of now, and as long as some do, one request under sliding limits is admitted at
-	// the earliest instant at which every limit has room and which delays no booking, as described for a request that may not be
-	// booked, if the store finds it within 256 instants at which charges are made or leave, and Within is more than a microsecond, with
-	// which a choice asks. (Within is compared with that instant, and the retry time of a refusal is that behind all bookings.)
+	// Units that come back while bookings lie ahead leave gaps. As long as bookings do, a request under sliding limits is then charged at
+	// the earliest instant at which it delays no booking, if the store finds it within 256 instants at which charges are made or leave,
+	// and Within is more than the microsecond with which a choice asks. (The retry time of a refusal is that behind all bookings.)
 	//
-	// A request that may not be booked delays no booking: it is admitted only if it fits now, and if every window that ends at a booking
-	// then still holds no more than the request's own limits. Otherwise it is refused, and its retry time is an upper bound: the time
-	// until it would fit behind all bookings. A store may refuse it without looking at every booking, where more than 1,000 instants
-	// within a window of now have charges. What remains is the highest cost that it would admit.
+	// A request that may not be booked is admitted only if it fits now, and if every window that ends at a booking then still holds no more
+	// than the request's own limits. Otherwise its retry time is an upper bound: the time until it would fit behind all bookings. What
+	// remains is the highest cost that would be admitted. Where more than 1,000 instants within a window of now have charges, a store may
+	// refuse without looking at every booking.
 	//
-	// For every instant, also ahead of now, the window that ends there holds no more than a limit's units. A booking is given back by a
-	// settlement; those behind it keep their instants. At most 10,000 instants ahead of now have bookings of one subject: then a request
-	// that does not fit now is refused, with the time until it would fit.
+	// For every instant, also ahead of now, the window that ends there holds no more than a limit's units. When a settlement gives a
+	// booking back, those behind it keep their instants. At most 10,000 instants ahead of now have bookings of one subject: then a
+	// request that does not fit now is refused, with the time until it would fit.
 	//
-	// If a request that may be booked is refused, those limits refuse it that have no room until Within has passed, each with
-	// the time until it has. What remains is then as of now. No refusal is [Answer.Firm] while bookings lie ahead. A batch
-	// of mode All books all its charges at one instant, behind the bookings of all their subjects; their Within is the same. A repetition
-	// with an ID gets the At of the first Answer, and what is left of its Delay.
+	// If a request that may be booked is refused, the limits that have no room until Within has passed refuse it, each with the time until
+	// it has room. What remains is as of now. No refusal is [Answer.Firm] while bookings lie ahead. A batch of mode All, whose Within is
+	// the same, books all charges at one instant. A repetition with an ID gets the At of the first Answer, and the rest of its Delay.
 	//
 	// When the clock goes back to before the last charge, bookings move back by that time, because callers wait in real time.
 	// Settling one then may do nothing: its units stay charged until they leave.
@@ -265,20 +256,17 @@ type Settlement struct {
 	Request
 	// At is when the charge was made: [Answer.At] of the answer that admitted the request.
 	At int64
-	// Delay is the [Answer.Delay] of that answer. The store had decided so long before At: that tells a booking of
-	// before a reset from one of after it.
+	// Delay is the [Answer.Delay] of that answer, which tells a booking of before a reset from one of after it.
 	Delay int64
 	// Source is where that answer came from.
 	Source Source
 	// Units is what the request was worth: 0 to MaxUnits, less or more than its Cost.
 	Units int64
-	// ID names the settlement among all: a store applies it once, however often it is repeated. Empty
-	// when the caller never repeats it. Of a charge it names the call.
+	// ID names the settlement, or the call of a charge: a store applies it once, however often it is repeated. Empty if it never is.
 	ID string
 }
 
-// Expires returns the instant from which the charge no longer counts and settling does nothing. Stores
-// remember the ID until then, unless there are too many.
+// Expires returns the instant from which the charge no longer counts and settling does nothing. Until then stores remember the ID.
 func (s *Settlement) Expires() int64 {
 	lives := s.Policy.Longest()
 	if s.Policy.Algorithm == SlidingCounter {
@@ -287,19 +275,17 @@ func (s *Settlement) Expires() int64 {
 	return s.At + lives
 }
 
-// A CoolDown is a time in which all processes that share a store leave a key alone, such as an API that has refused a call.
-// Lengths are in microseconds.
+// A CoolDown is a time in which all processes that share a store leave a key alone, such as an API. Lengths are in microseconds.
 //
 // A cool-down lasts Length from now on, unless there is one that ends as late; comparing and beginning are one atomic step. The operation
-// gets the cool-down that the key has then: the zero CoolDown when there is none. A Length of zero begins nothing and only looks. The
-// policy of the operation has no limits; charges of the key do not matter and stay as they are. After an error the cool-down may have
-// begun, and the operation may be repeated. When the store's clock went back to before a cool-down began, it counts as begun now. A
-// store keeps it after its end for as long as it lasted, and 10 seconds at least: so a caller learns that the last one was too short.
+// gets the cool-down that the key has then, or the zero CoolDown. A Length of zero only looks. The policy of the operation has no limits,
+// and charges of the key stay as they are. After an error the cool-down may have begun, and the operation may be repeated. When the
+// store's clock went back to before a cool-down began, it counts as begun now. A store keeps it after its end for as long as it lasted,
+// and 10 seconds at least: so a caller learns that the last one was too short.
 type CoolDown struct {
 	// Length is how long it lasts: at most a day and an hour. Zero is no cool-down.
 	Length int64
-	// Left is the time until its end on the store's clock: at most Length, and negative after the end. It is
-	// not used when a cool-down begins.
+	// Left is the time until its end on the store's clock: at most Length, and negative after the end. [Cool] does not read it.
 	Left int64
 	// Guessed says that the Length is a guess. The store keeps it for its callers.
 	Guessed bool

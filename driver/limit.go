@@ -27,8 +27,7 @@ func (p Period) String() string {
 	return periodNames[p]
 }
 
-// A Limit is a number of units in a window: sliding over the last Window microseconds, or, with a Period,
-// since the last boundary of the calendar in Zone.
+// A Limit is a number of units in the last Window microseconds, or with a Period since the last boundary of the calendar in Zone.
 type Limit struct {
 	Units  int64
 	Window int64
@@ -69,8 +68,7 @@ func (l *Limit) Cut(now int64) (cut, stop int64) {
 	return start - 1, end
 }
 
-// Length returns a time that no charge counts longer than. Periods get room for any change of clocks:
-// Antarctica/Troll has days of 26 hours.
+// Length returns a time that no charge counts longer than, whatever change of clocks: Antarctica/Troll has days of 26 hours.
 func (l *Limit) Length() int64 {
 	switch l.Period {
 	case Hour:
@@ -116,8 +114,7 @@ func hour(t time.Time) (start, end int64) {
 	return first * 1e6, last * 1e6
 }
 
-// changes reports whether the clocks change at a bound of a zone. Some bounds are only where the zone's table ends, in
-// 2038, or where a year begins.
+// changes reports whether the clocks change at a bound of a zone. At some only the zone's table ends, in 2038, or a year begins.
 func changes(bound time.Time) bool {
 	_, before := bound.Add(-time.Nanosecond).Zone()
 	_, offset := bound.Zone()

@@ -70,21 +70,18 @@ type Policy struct {
 
 // A Block keeps out a subject that is refused too often. Times are in microseconds.
 //
-// A store counts the refusals that it decides: of calls that charge, with or without an ID, and of several subjects
-// those whose limits refuse, also when another one is blocked. Peeks, admissions, Forced requests and [GiveBack] do not
-// count. With the one that makes it Refusals within Window, the subject is blocked for Length: every request of it is
-// refused, charges nothing and is not counted, and the answer is [Answer].Blocked. Forced requests and [GiveBack] are
-// carried out, and repetitions of a call with an ID are answered. Then counting begins anew. All policies of a key, an
-// algorithm and a resolution that have a Block share it. A reset under any policy of these ends it, also under one
-// without a Block.
+// A store counts the refusals that it decides: of calls that charge, with or without an ID, and of several subjects those whose limits
+// refuse, also when another one is blocked. With the one that makes it Refusals within Window, the subject is blocked for Length: its
+// requests are refused, charge nothing and are not counted, and the answer is [Answer].Blocked. Then counting begins anew. Peeks do not
+// count. Forced requests and [GiveBack] do not either, and a block does not stop them, nor repetitions of a call with an ID. All policies
+// of a key, an algorithm and a resolution that have a Block share it. A reset under any policy of these ends it.
 type Block struct {
 	Refusals int64 // 1 to 100; zero is no Block
 	Window   int64
 	Length   int64
 }
 
-// Equal reports whether two policies hold a subject to the same: limits in the same order, counted in the
-// same way.
+// Equal reports whether two policies hold a subject to the same: limits in the same order, counted in the same way.
 func (p *Policy) Equal(q *Policy) bool {
 	if p == q {
 		return true

@@ -29,12 +29,12 @@ import (
 // A Store carries out operations on subjects. Implementations are safe for concurrent use.
 type Store interface {
 	// Do carries out the operations of a batch, and sets their answers: see [Batch]. A batch of one operation is one atomic
-	// step, and one round trip where there is a network. Do returns the context's error when it ends first. The error is
-	// [ErrUnsupported] for what is not in Powers, but [ErrApart] for several operations without CanAll or CanAny. Any other error means
-	// that the store failed, and operations may have been carried out; a store never repeats one that may have been.
+	// step, and one round trip where there is a network. Do returns the context's error when it ends first, [ErrUnsupported] for what is
+	// not in Powers, and [ErrApart] for several operations without CanAll or CanAny. After any other error operations may have been
+	// carried out; a store never repeats one that may have been.
 	//
-	// The batch and its operations belong to the caller, who may use them for another call as soon as Do has returned, also
-	// where the context ended. So a store that goes on in the background works on a [Batch.Clone].
+	// The caller may use the batch and its operations again as soon as Do has returned. So a store that goes on in the background
+	// works on a [Batch.Clone].
 	Do(ctx context.Context, b *Batch) error
 	// Powers returns what the store, with every store behind it, can do besides charging one subject. They do not change.
 	Powers() Powers
@@ -65,8 +65,7 @@ const (
 type Witness interface {
 	// Waits returns for how long the oldest call has been on its way to the servers or back; 0 if there is none. It must not block.
 	Waits() time.Duration
-	// Silent names the servers that have owed an answer for at least d, or to which there is no connection, in words
-	// for an error. It is empty if there is none. It must not block.
+	// Silent names the servers that have owed an answer for at least d, or have no connection, in words, or returns "". It must not block.
 	Silent(d time.Duration) string
 }
 
@@ -94,8 +93,7 @@ type Passthrough struct{ Store }
 // Unwrap returns the store behind it. [Behind] finds what a decorator with this method does not offer itself.
 func (p Passthrough) Unwrap() Store { return p.Store }
 
-// Nil reports whether a value is nil, or holds a nil pointer, function or the like: an argument that was never set, as
-// constructors see it.
+// Nil reports whether a value is nil, or holds a nil pointer, function or the like: an argument that was never set.
 func Nil(value any) bool {
 	v := reflect.ValueOf(value)
 	switch v.Kind() {

@@ -21,9 +21,9 @@ const (
 //	caller --> waits in this process, in turn with other clients --> at the store --> answered
 //	             overload beyond the longest wait                     the budget
 //
-// Only the time at the store says something about the store, so budget and breaker know no other. The limit follows the store: it grows
-// while all places are taken and answers take little longer than the fastest one, and it shrinks by a quarter when one takes longer by a
-// part of the time that the budget leaves. So calls queue in this process, where clients have turns, and not at the store.
+// Only the time at the store says something about the store, so budget and breaker know no other. The limit grows while all places are
+// taken and answers take little longer than the fastest one. It shrinks by a quarter when one takes longer by a part of the time that the
+// budget leaves. So calls queue in this process, where clients have turns, and not at the store.
 type admission struct {
 	g  *guard // of all parts
 	of *breaker
@@ -158,11 +158,9 @@ func (a *admission) join(ctx context.Context, patience time.Duration) *waiter {
 	return w
 }
 
-// gap returns the time between two steps.
 func (a *admission) gap() time.Duration { return a.g.budget / stepsOfBudget }
 
-// leave gives back the place of a call that began at an instant: at its answer, or when its budget is over. own says that
-// the store itself answered.
+// leave gives back the place of a call that began at an instant, when it has an answer, of the store's own or not, or its budget is over.
 func (a *admission) leave(began time.Time, answered, own bool) {
 	now := time.Now()
 	a.mu.Lock()
@@ -172,7 +170,6 @@ func (a *admission) leave(began time.Time, answered, own bool) {
 	a.admit()
 }
 
-// answered reports whether a call was answered after an instant.
 func (a *admission) answered(after time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -231,9 +228,7 @@ func (a *admission) admit() {
 
 // step ends waits that took too long, and gives out places that other parts left.
 func (a *admission) step() {
-	if a.g.woke != nil {
-		a.g.woke()
-	}
+	a.g.woke()
 	_ = yield()                                  // to those that read replies
 	here := a.g.waitsBelow(a.g.budget - a.gap()) // the store keeps no call waiting
 	a.mu.Lock()

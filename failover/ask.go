@@ -109,8 +109,7 @@ func (a *attempt) ends(f func(*driver.Batch, error)) {
 	}()
 }
 
-// attend has the store carry out a batch, and turns a panic into an error: in this goroutine no caller could recover it, and it
-// would end the process.
+// attend has the store carry out a batch, and turns a panic into an error: in this goroutine it would end the process.
 func (g *guard) attend(ctx context.Context, q *question) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -270,7 +269,6 @@ func counts(err error, kind Kind) bool {
 	}, func(one error) bool { return errors.Is(err, one) })
 }
 
-// kind returns the kind of failure of an error.
 func (g *guard) kind(err error) Kind {
 	var op *net.OpError
 	switch {

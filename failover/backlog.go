@@ -92,8 +92,7 @@ func (b *backlog) add(id string, req driver.Request, at, delay int64) {
 	b.owe(newDebt(id, req, at, delay))
 }
 
-// owe adds a debt to that of its account, but a call with an ID owes its charge once. It gives up what there is no room for. The caller
-// holds mu.
+// owe adds a debt to that of its account, but a call with an ID owes once, and gives up what there is no room for. The caller holds mu.
 func (b *backlog) owe(d *debt) {
 	switch since := b.debts[d.of]; {
 	case len(d.leave) == 0, since != nil && d.of.id != "":
@@ -179,8 +178,7 @@ func (b *backlog) next() (of account, policy *driver.Policy, wait time.Duration)
 	return account{}, nil, wait
 }
 
-// hurries reports whether what an account owes is due before it starts: when the program ends, and for a call with an ID,
-// which the store forgets. The caller holds mu.
+// hurries reports whether an account's debt is due before it starts: at the end, or if the store forgets its ID. The caller holds mu.
 func (b *backlog) hurries(of account) bool { return b.closed || of.id != "" }
 
 // close loses what is admitted from now on, and returns what is closed when write has ended; nil if it does not run.

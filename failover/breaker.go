@@ -25,8 +25,7 @@ const (
 // String returns "up", "down" or "probing".
 func (s State) String() string { return [...]string{Up: "up", Down: "down", Probing: "probing"}[s] }
 
-// How long the breaker stays open. A pause is cut at random to between half and all of its length, so that processes
-// that saw the same failure do not return together.
+// How long the breaker stays open. A pause is cut at random to between half and all of it, so that processes do not return together.
 const (
 	firstPause   = 100 * time.Millisecond
 	longestPause = 2 * time.Second
@@ -172,7 +171,6 @@ func (b *breaker) skip(t ticket) {
 // mine reports whether a ticket is that of the current probe. The caller holds mu.
 func (b *breaker) mine(t ticket) bool { return b.now() == Probing && t.of(b) }
 
-// of reports whether a ticket is of the current epoch.
 func (t ticket) of(b *breaker) bool { return uint64(t) == b.epoch.Load() }
 
 // fall begins a pause. The caller holds mu.
@@ -198,7 +196,6 @@ func (b *breaker) cut(pause time.Duration) time.Duration {
 	return pause/2 + time.Duration(b.random()*float64(pause/2))
 }
 
-// divide creates a breaker for each part.
 func (g *guard) divide(o *Options) {
 	n := 1
 	if o.Part != nil && o.Parts > 1 {
@@ -221,10 +218,8 @@ func (g *guard) divide(o *Options) {
 	}
 }
 
-// part returns the breaker of a request's part.
 func (g *guard) part(req driver.Request) *breaker { return &g.breakers[g.index(req.Key, req.Policy)] }
 
-// owed returns the backlog of a subject's part.
 func (g *guard) owed(key string, policy *driver.Policy) *backlog {
 	return &g.local.backlogs[g.index(key, policy)]
 }
@@ -264,18 +259,17 @@ const (
 //   - at least the fifth, and at least Blip after the first, and
 //   - either the store gave no answer in the run, or the run has at least 20 calls and at least half of them failed.
 //
-// So a store that hangs is down Budget + Blip after it began to, and at the fifth call if calls are fewer than that. A store
-// that stalls for less stays up, and the failure mode answers the calls that were late and no others. If this process had no
-// processor for a fifth of the budget or longer, the failure may be its own, and Blip is five times as long. The first run of
-// a store that has come back needs no Blip: it begins with the answer to the probe. The zero run has not begun.
+// So a store that hangs is down Budget + Blip after it began to, and at the fifth call if calls are fewer than that. A store that stalls
+// for less stays up, and the failure mode answers only the calls that were late. If this process had no processor for a fifth of the
+// budget or longer, the failure may be its own, and Blip is five times as long. The first run of a store that has come back needs no
+// Blip: it begins with the answer to the probe.
 type run struct {
 	failures int64
 	began    time.Time
 	before   int64 // answers of the store before the run
 }
 
-// fail adds a failure and reports whether it takes the store down. answers counts all answers of the store. late says
-// that this process was late itself.
+// fail adds a failure and reports whether it takes the store down. answers are all of the store, and late that this process was late.
 func (r *run) fail(blip time.Duration, now time.Time, answers int64, late bool) bool {
 	if r.began.IsZero() || answers > r.before && now.Sub(r.began) > longestRun {
 		*r = run{began: now, before: answers}

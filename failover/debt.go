@@ -84,8 +84,7 @@ func (b *backlog) find(of account, at, leaves int64) (*charge, *debt) {
 	return nil, nil
 }
 
-// forget drops a subject under all limits, and the calls on it that have an ID. It returns channels that are closed when
-// the store cannot charge any of that any more.
+// forget drops a subject under all limits, with the calls that have an ID. It returns what is closed when the store cannot charge them.
 func (b *backlog) forget(key string, policy *driver.Policy) (over []<-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,8 +109,7 @@ const (
 	mostEnds = 512 // ends of a debt; only bookings, and a local clock that jumps or runs ahead, need more than a few
 )
 
-// A debt is the local charges of one account, by the instant at which they have left, in microseconds since the
-// epoch. So settlements find their charge in any order.
+// A debt is the local charges of one account, by the instant in microseconds at which they have left, where settlements find them.
 type debt struct {
 	of     account
 	policy *driver.Policy // of the charges
@@ -141,14 +139,6 @@ type charge struct {
 	starts time.Time // when the first of them starts; zero if it has. The local clock may jump, this one does not
 	first  int64     // the instant of the first of them
 	last   int64     // and of the last
-}
-
-// ahead returns the time until the first of the units starts: zero or less if it has.
-func (c *charge) ahead() time.Duration {
-	if c.starts.IsZero() {
-		return 0
-	}
-	return time.Until(c.starts)
 }
 
 // has reports whether a charge of an instant can be part of this one, which may be nil.
@@ -187,7 +177,6 @@ func (d *debt) add(c *charge, end int64) {
 	d.leave[end] = c
 }
 
-// drop forgets the charges that have left.
 func (d *debt) drop() {
 	now := time.Now().UnixMicro()
 	maps.DeleteFunc(d.leave, func(end int64, _ *charge) bool { return end <= now })
@@ -196,10 +185,7 @@ func (d *debt) drop() {
 // due returns the time until the first call starts that the debt owes units of, and whether it owes any.
 func (d *debt) due() (in time.Duration, owes bool) {
 	for _, c := range d.leave {
-		if c.units == 0 {
-			continue
-		}
-		if ahead := c.ahead(); !owes || ahead < in {
+		if ahead := time.Until(c.starts); c.units > 0 && (!owes || ahead < in) {
 			in, owes = ahead, true
 		}
 	}
@@ -210,7 +196,7 @@ func (d *debt) due() (in time.Duration, owes bool) {
 func (d *debt) take(all bool) *debt {
 	taken := &debt{of: d.of, policy: d.policy, leave: make(map[int64]*charge), began: d.began}
 	for end, c := range d.leave {
-		if all || c.ahead() <= 0 {
+		if all || time.Until(c.starts) <= 0 {
 			taken.leave[end] = c
 			delete(d.leave, end)
 		}

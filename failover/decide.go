@@ -12,14 +12,13 @@ import (
 // Do implements [driver.Store]. While the store is unavailable, the failure mode answers charges: of several subjects the
 // strictest mode counts. Any other operation is an error in every mode then.
 //
-// Mode Local remembers the ID of a call too: it charges the call locally once, and writes it to the store with the ID later. So a
-// call that is repeated after a failure is charged to the store once, wherever it was admitted, and it is never [Stats.Doubtful]
-// if the store is back within [driver.RepeatTime]. Mode Open ignores IDs, because it charges nothing. Calls that cost more than
-// this process's share, or that another process received, are decided anew when they are repeated while the store is
-// unavailable. The store decides anew what it refused when the call was written to it.
+// Mode Local remembers the ID of a call too: it charges the call locally once, and writes it to the store with the ID later. So a call
+// that is repeated after a failure is charged to the store once, wherever it was admitted, and it is never [Stats.Doubtful] if the
+// store is back within [driver.RepeatTime]. Mode Open ignores IDs. A repeated call is decided anew while the store is unavailable if it
+// costs more than this process's share or another process received it first, and by the store if it refused the write.
 //
-// Of several subjects of which one is chosen, the failure mode answers for one after the other, in their order, until it admits
-// one now: it does not compare their room. If the store has charged another subject by then, that charge stays.
+// Of several subjects of which one is chosen, the failure mode answers for one after the other, until it admits one now: it does not
+// compare their room. If the store has charged another subject by then, that charge stays.
 func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 	op := &b.Ops[0]
 	switch {
@@ -97,7 +96,6 @@ func (s *Store) decide(ctx context.Context, b *driver.Batch) error {
 	return nil
 }
 
-// choose answers for one subject after the other in place of the store.
 func (s *Store) choose(ctx context.Context, b *driver.Batch, out *outcome) error {
 	var owed []driver.Op
 	defer func() { s.forgo(ctx, out, owed) }()
@@ -126,8 +124,7 @@ func (s *Store) choose(ctx context.Context, b *driver.Batch, out *outcome) error
 	return nil
 }
 
-// instead answers charges in place of the store. It returns those that were charged locally, at what they cost, which the store
-// has to count.
+// instead answers charges in place of the store. It returns those that were charged locally, at what they cost: the store is owed them.
 func (s *Store) instead(ctx context.Context, b *driver.Batch, out *outcome) (owed []driver.Op, err error) {
 	if err = s.answer(ctx, b.Ops, out.err); err != nil {
 		return nil, err

@@ -8,29 +8,25 @@
 //	      ErrOverload                              --> Local   this process decides over its share
 //	                                               --> Closed  an error that is sash.ErrUnavailable
 //
-// A [Store] is a decorator. A call waits for its turn, in which as many calls are at the store as it answers in time, and
-// clients take turns ([WithClient]). From then on its answer comes within the budget whatever the store behind it does, even
-// if that ignores contexts. A store that has failed for longer than a moment counts as down ([Options].Blip). Then only one
-// call at a time goes to it, a caller's own decision, which tests whether the store is back.
+// A [Store] is a decorator. A call waits for its turn: as many calls are at the store as it answers in time, and clients take turns
+// ([WithClient]). From then on its answer comes within the budget, even if the store behind it ignores contexts. A store that has failed
+// for longer than a moment counts as down ([Options].Blip). Then only one call at a time goes to it, a caller's own decision, which tests
+// whether the store is back. An error about one call or one key, of the kind [Rejected], is an answer of a store that works: the caller
+// gets it in every mode.
 //
-// An error about one call or one key, of the kind [Rejected], is an answer of a store that works: the caller gets it in
-// every mode, and the subjects of other calls are still decided.
+// In mode Local a store in memory holds each subject to floor(units / instances) of every limit. Admissions of the other store are
+// charged to it as well, so a switch does not grant a fresh limit. A call that one store may have charged is not charged to the other.
 //
-// In mode Local a store in memory holds each subject to floor(units / instances) of every limit. It knows what this process admitted
-// before, because admissions of the other store are charged to it as well: a switch does not grant a fresh limit. No call is charged to
-// one store twice: a call that the other store may have charged is not charged again.
-//
-// When the other store is back, local admissions are written to it in the background, also if no call follows: while
-// there are any, a goroutine for each part probes the store, one call at a time, as a caller would. A charge is written
-// while it still counts in a window. A settlement of a local admission corrects the charge while it waits; after that,
-// the difference is [Stats].Doubtful. [Store.Close] writes what is left when a program ends.
+// When the other store is back, local admissions are written to it in the background: while there are any, a goroutine for each part
+// probes the store, one call at a time, as a caller would. A charge is written while it still counts in a window. A settlement of a local
+// admission corrects the charge while it waits; after that, the difference is [Stats].Doubtful. [Store.Close] writes what is left.
 //
 // # Bookings
 //
-// The budget is for the decision: a caller that is booked sleeps as long as it has to (see [driver.Request]). While the
-// store is unavailable, Closed is an error, Open admits at once, and Local books over this process's share, in order, if
-// the local store books. The order over processes, and over the outage, is lost: a caller that books locally may start
-// before another that the store had booked earlier.
+// The budget is for the decision: a caller that is booked sleeps as long as it has to (see [driver.Request]). While the store is
+// unavailable, Closed is an error, Open admits at once, and Local books over this process's share, in order, if the local store books.
+// The order over processes, and over the outage, is lost: a caller that books locally may start before one that the store had booked
+// earlier.
 //
 //   - A booking that the store makes after the mode has answered is given back, unless it was also booked locally.
 //   - The share counts a booking of the store from when it starts. Giving it back before that does not change the share.

@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/memstore"
 )
 
 // Defaults of Options.
@@ -23,34 +24,32 @@ const (
 type Options struct {
 	// Modes say what to answer when the store is unavailable. The zero Modes are Closed.
 	Modes Modes
-	// OpenPerSecond is the most units that mode Open lets through in any second, for all limits and keys of this process
-	// together. It protects what is behind the limits while nothing is counted. Beyond it the answer is that of Closed,
-	// with ErrCeiling. A call over several subjects counts with its highest cost. Zero is no ceiling.
+	// OpenPerSecond is the most units that mode Open lets through in any second, for all limits and keys of this process together, to
+	// protect what is behind the limits. Beyond it the answer is that of Closed, with ErrCeiling. A call over several subjects counts
+	// with its highest cost. Zero is no ceiling.
 	OpenPerSecond int64
 	// Budget is the most time that a call waits for the store, from its turn on. Zero is DefaultBudget. It should be shorter than the
-	// deadlines of callers: a caller whose deadline comes first gets the error of its context. It is time in which this process runs:
-	// while the process has no processor the budget does not pass, so that a reply that is there is read. It lasts ten times its length
-	// at most, and no more than a second longer. A call that is ready to wait for its turn, such as [sash.Limiter.Wait], has 20 times as
-	// long, and a hundred times while the store answers others, but no longer than it is ready to wait.
+	// deadlines of callers: a caller whose deadline comes first gets the error of its context. It is time in which this process runs, so
+	// that a reply that is there is read, but lasts ten times its length at most, and no more than a second longer. A call that is ready
+	// to wait for its turn, such as [sash.Limiter.Wait], has 20 times as long, and a hundred times while the store answers others, but no
+	// longer than it is ready to wait.
 	Budget time.Duration
-	// MaxInFlight is the most calls that the store works on at once, including those whose callers have left. Fewer are
-	// admitted when the store answers slowly. Further calls wait for their turn. Zero is DefaultMaxInFlight.
+	// MaxInFlight is the most calls that the store works on at once, including those whose callers have left. Further calls wait for
+	// their turn, and fewer are admitted when the store answers slowly. Zero is DefaultMaxInFlight.
 	MaxInFlight int
 	// Blip is the time for which the store may fail before it counts as down: then five failures take it down, if it
 	// answered nothing meanwhile, or not half of at least 20 calls. Zero is DefaultBlip, in which TCP sends a lost packet
 	// again. It should be longer for a Redis that stalls at each fork of a large data set.
 	Blip time.Duration
-	// Local decides in mode Local, such as memstore.New(nil). It must not block, and nothing else may use
-	// it. It can be nil if no rule has the mode Local.
+	// Local decides in mode Local: memstore.New(nil). It must not block, and nothing else may use it. Only mode Local needs it.
 	Local driver.Store
 	// Instances returns how many processes share the limits. Below 1 means unknown, and then mode Local admits
 	// nothing. Instances is called for every decision and must not block. Nil means 1.
 	Instances func() int
-	// Classify returns the kind of failure of a store's error. Nil takes a failed dial for Unsent and every other
-	// error for Unknown, and what is admitted locally in place of an Unknown call is never charged. So set it for
-	// Redis: see ClassifyBy. If the call may have been charged, the kind must be Unknown even if a setting is wrong.
-	// Rejected is for errors that the breaker should ignore; errors that are driver.ErrRejected are so without Classify. The
-	// breaker counts an Unknown error only if it is one of a connection or sash.ErrUnavailable: any other is about its call.
+	// Classify returns the kind of failure of a store's error. Nil takes a failed dial for Unsent and every other error for Unknown, and
+	// what is admitted locally in place of an Unknown call is never charged. So set it for Redis: see ClassifyBy. If the call may have been
+	// charged, the kind must be Unknown even if a setting is wrong. Rejected is for errors that the breaker should ignore, as it does
+	// driver.ErrRejected. Of the Unknown errors it counts those of a connection and sash.ErrUnavailable: any other is about its call.
 	Classify func(error) Kind
 	// Parts is the number of parts of the store that can fail on their own, such as the nodes of a cluster. Zero is one.
 	// Part returns which of them holds a subject, from 0 to Parts-1, and always the same one. Each part has its own
@@ -60,23 +59,23 @@ type Options struct {
 	// OnChange is called when State changes. cause is nil when the store is up. The goroutine of a decision calls it,
 	// so it must not block. Two calls can run at once; State returns the latest state.
 	OnChange func(now State, cause error)
-	// OnError is called with every failure of the store, of which there are few while it is down. A Misconfigured failure does not go
-	// away by itself: report it to an operator. OnError is called for each call that is Rejected, too. OnError must not block. A panic of
-	// OnError, OnChange or Classify is recovered and dropped; what Classify panics about is Unknown.
+	// OnError is called with every failure of the store, of which there are few while it is down, and for each call that is Rejected. A
+	// Misconfigured failure does not go away by itself: report it to an operator. OnError must not block. A panic of OnError, OnChange
+	// or Classify is recovered and dropped; what Classify panics about is Unknown.
 	OnError func(err error, kind Kind)
 }
 
 // Causes of a missing answer, for errors.Is on Result.Cause and on errors.
 var (
-	// ErrBudget means that no answer came within the budget. The error names the servers that are silent or refuse
-	// connections, if the store is a [driver.Witness], as redisstore's is. A client that tries to connect for longer
-	// than the budget hides the cause, as go-redis does by default: see goredisstore.Tune and goredisstore.Greet.
+	// ErrBudget means that no answer came within the budget. The error names the servers that are silent or refuse connections, if the
+	// store is a [driver.Witness], as redisstore's is. A client that tries to connect for longer than the budget hides the cause: see
+	// goredisstore.Tune and goredisstore.Greet.
 	ErrBudget = errors.New("failover: no answer within the budget")
 	// ErrBusy means that too many calls were under way while the store was down, or answered none for the whole budget.
 	ErrBusy = errors.New("failover: too many calls are under way")
-	// ErrOverload means that the store answers, and that this process has more calls than it answers in time: the call
-	// has waited in this process for longer than a budget can last. No failure mode answers it, and it says nothing about
-	// the store. It is sash.ErrUnavailable. Nothing was charged, unless the error is ErrBudget, too.
+	// ErrOverload means that the store answers, and that the call has waited in this process, which has more calls than the store answers
+	// in time, for longer than a budget can last. No failure mode answers it. It is sash.ErrUnavailable. Nothing was charged, unless the
+	// error is ErrBudget, too.
 	ErrOverload error = overload{}
 	// ErrDown means that the store failed before and gets no calls for now.
 	ErrDown = errors.New("failover: the store is down")
@@ -116,12 +115,15 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, DefaultMaxInFlight)
 	g := &guard{
-		store: store, budget: o.Budget, most: o.MaxInFlight, start: time.Now(),
+		store: store, budget: o.Budget, most: o.MaxInFlight, start: time.Now(), woke: func() {},
 		classify: o.Classify, onError: o.OnError,
 	}
-	var err error
-	if g.ceiling, err = newCeiling(o.OpenPerSecond); err != nil {
-		return nil, err
+	if o.OpenPerSecond > 0 {
+		buckets := &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: time.Second / 20}
+		var err error
+		if g.ceiling, err = sash.New(memstore.New(nil), buckets, sash.PerSecond(o.OpenPerSecond)); err != nil {
+			return nil, err
+		}
 	}
 	if g.classify == nil {
 		g.classify = func(error) Kind { return Unknown }
@@ -142,8 +144,7 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	return (&Store{guard: g}).With(o.Modes)
 }
 
-// With returns a store with other modes, for other limits. It shares everything else: the state of the store, the
-// calls in flight, and the local admissions.
+// With returns a store with other modes, for other limits. It shares the store's state, the calls in flight and the local admissions.
 func (s *Store) With(modes Modes) (*Store, error) {
 	if err := modes.validate(s.local != nil); err != nil {
 		return nil, err
@@ -167,17 +168,15 @@ func (s *Store) State() State {
 type Stats struct {
 	// InFlight is the number of calls that the store works on.
 	InFlight int
-	// Backlog is the number of subjects, each under the same limits, and of calls with an ID, whose local charges
-	// are waiting to be written to the store.
+	// Backlog is the number of subjects, each under the same limits, and of calls with an ID, whose local charges wait to be written.
 	Backlog int
 	// Written counts the units admitted locally that were written to the store later.
 	Written int64
-	// Lost counts the units admitted locally that will never be written to the store: there were too many
-	// subjects, the store rejected the write, or the Store was closed.
+	// Lost counts the units admitted locally that will never be written: too many subjects, a write that is rejected, or a Store closed.
 	Lost int64
-	// Doubtful counts the units admitted locally that the store may have charged, and that are not charged again: the
-	// call had no answer and no ID, or its ID is too old. It also counts by how much settlements changed local
-	// admissions that were not waiting any more, or when there was no room for the settlement's ID.
+	// Doubtful counts the units admitted locally that the store may have charged, and that are not charged again: the call had no answer
+	// and no ID, or its ID is too old. It also counts by how much settlements changed local admissions that were not waiting any more, or
+	// when there was no room for the settlement's ID.
 	Doubtful int64
 }
 
@@ -206,7 +205,7 @@ type guard struct {
 	partOf   func(key string, policy *driver.Policy) int
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it
 	ceiling  *sash.Limiter                  // of mode Open; nil is none
-	woke     func()                         // after every step; nil but in tests
+	woke     func()                         // after every step, for tests
 	witness  driver.Witness                 // for how long the store has waited; nil if it does not know
 	keys     func() []string                // probeKeys, once
 	local    *local                         // nil without a local store

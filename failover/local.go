@@ -56,7 +56,6 @@ func newLocal(store driver.Store, instances func() int, parts int) *local {
 	return l
 }
 
-// share returns this process's share of a policy's limits.
 func (l *local) share(policy *driver.Policy) *share {
 	instances := max(0, l.instances())
 	l.mu.RLock()
@@ -168,7 +167,6 @@ func (l *local) decide(ctx context.Context, ops []driver.Op, cause error, again 
 	return nil
 }
 
-// do carries out an operation locally.
 func (l *local) do(ctx context.Context, op driver.Op) error {
 	return l.store.Do(ctx, &driver.Batch{Ops: []driver.Op{op}})
 }

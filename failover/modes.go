@@ -9,7 +9,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/memstore"
 )
 
 // A Mode is how a Store answers while the store behind it is unavailable.
@@ -42,11 +41,9 @@ type Rule struct {
 //
 // admits single units, decides locally over costs of up to 20, and returns an error for higher costs.
 type Modes struct {
-	// Rules are ordered by MaxCost. The first whose MaxCost is at least the call's cost counts; without one the mode
-	// is Closed. A Peek has cost 0.
+	// Rules are ordered by MaxCost. The first with at least the call's cost, 0 for a Peek, counts. Without one the mode is Closed.
 	Rules []Rule
-	// Guard marks limits that guard a secret, such as a password. No rule may then be Open: an attacker who
-	// brings the store down could guess without a limit.
+	// Guard marks limits that guard a secret, such as a password. No rule may then be Open: attackers could take the store down and guess.
 	Guard bool
 }
 
@@ -60,7 +57,6 @@ func (m *Modes) Mode(cost int64) Mode {
 	return Closed
 }
 
-// local reports whether a rule has the mode Local.
 func (m *Modes) local() bool {
 	return slices.ContainsFunc(m.Rules, func(r Rule) bool { return r.Mode == Local })
 }
@@ -83,7 +79,6 @@ func (m *Modes) validate(hasLocal bool) error {
 	return nil
 }
 
-// answer answers charges by their mode.
 func (s *Store) answer(ctx context.Context, ops []driver.Op, cause error) error {
 	mode, cost := Open, int64(0)
 	for i := range ops {
@@ -119,12 +114,4 @@ func open(req driver.Request, cause error) driver.Answer {
 		answer.Charged = req.Cost
 	}
 	return answer
-}
-
-// newCeiling returns the limiter that bounds the units that mode Open lets through in any second, or nil.
-func newCeiling(perSecond int64) (*sash.Limiter, error) {
-	if perSecond == 0 {
-		return nil, nil
-	}
-	return sash.New(memstore.New(nil), &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: time.Second / 20}, sash.PerSecond(perSecond))
 }

@@ -134,10 +134,10 @@ func holding(policy *driver.Policy, units int64) *driver.Policy {
 	return &holds
 }
 
-// Close writes the units that were admitted locally and not written yet. It tries until they are written or the context ends, and returns
-// within the budget after that, so give it a deadline of a few seconds. What it could not write is lost: it is counted in [Stats], and
-// the error says how much. Close does not end the store, which still decides, but what is admitted locally from then on is lost, and this
-// process's share no longer counts bookings of the store. A program that ends without Close loses the backlog.
+// Close writes the units that were admitted locally and not written yet. It tries until the context ends, and returns within the budget
+// after that, so give it a deadline of a few seconds. What it could not write is lost: it is counted in [Stats], and the error says how
+// much. The store still decides after Close, but what is admitted locally from then on is lost, and this process's share no longer counts
+// bookings of the store. A program that ends without Close loses the backlog.
 func (s *Store) Close(ctx context.Context) error {
 	l := s.local
 	if l == nil {
@@ -145,8 +145,7 @@ func (s *Store) Close(ctx context.Context) error {
 	}
 	l.closed.Store(true)
 	lost, doubtful := l.lost.Load(), l.doubtful.Load()
-	stop := context.AfterFunc(ctx, l.end)
-	defer stop()
+	defer context.AfterFunc(ctx, l.end)()
 	for i := range l.backlogs {
 		if done := l.backlogs[i].close(); done != nil {
 			<-done

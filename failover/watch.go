@@ -11,10 +11,10 @@ import (
 	"example.com/sash/driver"
 )
 
-// A watch measures a budget as time in which this process ran. It wakes in steps. A step that ends late shows that this
-// process had no processor for a while, and then the store's reply may be waiting to be read. So the budget lasts longer
-// by as much: see longest. It does not end with a wake-up that is late by a whole step, nor while the store has not waited for
-// its servers for as long as the budget: then the call waits in this process.
+// A watch measures a budget as time in which this process ran. It wakes in steps. A step that ends late shows that this process had no
+// processor for a while, so that the store's reply may be waiting to be read, and the budget lasts longer by as much: see longest. It
+// does not end with a wake-up that is late by a whole step, nor while the call waits in this process: while the store has not waited for
+// its servers for as long as the budget.
 type watch struct {
 	timer *time.Timer
 	step  time.Duration
@@ -89,9 +89,7 @@ func (w *watch) wait(done, left <-chan struct{}) {
 
 // next starts the next step if there is one.
 func (w *watch) next() {
-	if w.g.woke != nil {
-		w.g.woke()
-	}
+	w.g.woke()
 	now := time.Now()
 	late := now.Sub(w.due)
 	if late > onTime {
@@ -117,8 +115,7 @@ func (w *watch) next() {
 	w.timer.Reset(w.due.Sub(now))
 }
 
-// here reports whether what the call waits for is in this process: nothing has been at the store for the whole budget, less
-// the time in which this process did not run.
+// here reports whether the call waits in this process: nothing has been at the store for the whole budget, less the time lost here.
 func (w *watch) here() bool { return w.g.waitsBelow(w.g.budget - w.step + w.late) }
 
 // waitsBelow reports whether the store knows that no call has been with its servers for so long.
@@ -146,11 +143,9 @@ func (w *watch) wasLate() bool { return w.late >= w.g.budget/stepsOfBudget }
 
 // Probe finds out whether the store works when nobody calls it, for a health check or after a start. It asks each part that no call has
 // reached since the last Probe, as a caller's Allow would, because a store that cannot write still answers Peek: State, Stats, OnChange
-// and OnError follow. It charges subjects of its own, whose windows last a second. A part that fails is asked again until it has answered
-// or is down, which takes Budget + Blip, or longer while this process is late. A part that is down is asked once its pause is over. The
-// error is that of a part that does not work, or the context's.
-//
-// The package has no goroutine that calls it. Call it every second or so; calls may overlap.
+// and OnError follow. It charges subjects of its own, whose windows last a second. It asks a part that fails again until that has
+// answered or is down, which takes Budget + Blip, or longer while this process is late, and a part that is down once its pause is over.
+// The error is that of a part that does not work, or the context's. Call it every second or so; calls may overlap.
 func (s *Store) Probe(ctx context.Context) error {
 	errs := make([]error, len(s.breakers))
 	var group sync.WaitGroup

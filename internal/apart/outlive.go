@@ -96,8 +96,7 @@ func safely[T any](ctx context.Context, f func(context.Context) (T, error)) (val
 	return f(ctx)
 }
 
-// extend returns a context that ends a second after the deadline of ctx, so that clients that look at deadlines keep
-// one. It does not end when ctx is canceled.
+// extend returns a context that ends a second after the deadline of ctx, for clients that look at deadlines, and not when it is canceled.
 func extend(ctx context.Context) (context.Context, context.CancelFunc) {
 	detached := context.WithValue(context.WithoutCancel(ctx), callerKey{}, ctx)
 	if deadline, ok := ctx.Deadline(); ok {

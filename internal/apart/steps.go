@@ -57,6 +57,11 @@ func Decide(ctx context.Context, store driver.Store, steps ...[]driver.Op) (bool
 	if store.Powers()&driver.CanSettle == 0 {
 		return false, fmt.Errorf("%w: one decision over subjects in different places", driver.ErrUnsupported)
 	}
+	for _, s := range p.steps {
+		for j := range s {
+			s[j].MaySettle = true
+		}
+	}
 	admitted, err := Outlive(ctx, nil, p.decide, func(admitted bool) {
 		if admitted {
 			_ = p.giveBack(ctx, p.steps)
@@ -112,14 +117,13 @@ func (p *plan) decide(ctx context.Context) (bool, error) {
 	}
 }
 
-// order returns the steps in the order of their keys, but first one that has no room, if there is any. The first of the
-// keys is not looked at, because it is decided next.
+// order returns the steps in the order of their keys, but first one that has no room, if any. The first is not looked at: it is next.
 func (p *plan) order(ctx context.Context) ([]step, error) {
 	for i := 1; i < len(p.steps); i++ {
 		s := p.steps[i]
 		looks := slices.Clone(s)
 		for j := range looks {
-			looks[j].Cost = 0
+			looks[j].Cost, looks[j].MaySettle = 0, false
 		}
 		if err := p.ask(ctx, looks); err != nil {
 			return nil, err
@@ -137,14 +141,7 @@ func (p *plan) order(ctx context.Context) ([]step, error) {
 // and returns how many. The error is ErrApart only if all were given back.
 func (p *plan) charge(ctx context.Context, order []step) (charged int, admitted bool, err error) {
 	for i, s := range order {
-		asked := slices.Clone(s)
-		for j := range asked {
-			asked[j].MaySettle = true
-		}
-		err := p.ask(ctx, asked)
-		for j := range asked {
-			s[j].Answer = asked[j].Answer
-		}
+		err := p.ask(ctx, s)
 		if err == nil && allAdmitted(s) {
 			continue
 		}
@@ -157,8 +154,7 @@ func (p *plan) charge(ctx context.Context, order []step) (charged int, admitted 
 	return len(order), true, nil
 }
 
-// giveBack gives back the charges of steps, and forgets their answers. The error is the first: those of a store that ended
-// would be as many as the charges.
+// giveBack gives back the charges of steps, and forgets their answers. It returns the first error: there may be one for each charge.
 func (p *plan) giveBack(ctx context.Context, steps []step) (failed error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterwards)
 	defer cancel()
