@@ -10,7 +10,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	rls "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -24,6 +24,7 @@ import (
 
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/conns"
 )
 
 // TypeURL is the type of the resources.
@@ -119,8 +120,7 @@ func (s *subscription) stream(ctx context.Context, conn *grpc.ClientConn) error 
 	if err != nil {
 		return err
 	}
-	arrived := make(chan arrival)
-	go receive(ctx, stream, arrived)
+	arrived, ended := conns.Receive(ctx, stream.Recv)
 	req := s.request()
 	due := time.NewTimer(0)
 	defer due.Stop()
@@ -132,37 +132,15 @@ func (s *subscription) stream(ctx context.Context, conn *grpc.ClientConn) error 
 			if err := stream.Send(req); err != nil {
 				return err
 			}
-		case a := <-arrived: // also before a rejection is due: this one is newer
-			if a.err != nil {
-				return a.err
-			}
-			if a.res.GetTypeUrl() != TypeURL {
-				return fmt.Errorf("the management server sent %s, which this process did not request", a.res.GetTypeUrl())
+		case err := <-ended:
+			return err
+		case res := <-arrived: // also before a rejection is due: this one is newer
+			if res.GetTypeUrl() != TypeURL {
+				return fmt.Errorf("the management server sent %s, which this process did not request", res.GetTypeUrl())
 			}
 			var pause time.Duration
-			req, pause = s.answer(a.res)
+			req, pause = s.answer(res)
 			due.Reset(pause)
-		}
-	}
-}
-
-// An arrival is a response of the server, or the error that ended its stream.
-type arrival struct {
-	res *discovery.DiscoveryResponse
-	err error
-}
-
-// receive hands on what a stream receives, until the stream or ctx ends.
-func receive(ctx context.Context, stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient, to chan<- arrival) {
-	for {
-		res, err := stream.Recv()
-		select {
-		case to <- arrival{res, err}:
-		case <-ctx.Done():
-			return
-		}
-		if err != nil {
-			return
 		}
 	}
 }
@@ -206,7 +184,7 @@ func (s Source) read(resources []*anypb.Any) (*config.Config, error) {
 	}
 	files := make([]config.File, len(resources))
 	for i, resource := range resources {
-		var message rls.RateLimitConfig
+		var message ratelimit.RateLimitConfig
 		if err := resource.UnmarshalTo(&message); err != nil {
 			return nil, fmt.Errorf("resource %d: %w", i, err)
 		}
@@ -225,7 +203,7 @@ func (s Source) read(resources []*anypb.Any) (*config.Config, error) {
 
 // text returns a configuration in JSON, which is YAML, with what files say of a limit: its unit or none, and its units, also if
 // they are zero.
-func text(message *rls.RateLimitConfig) ([]byte, error) {
+func text(message *ratelimit.RateLimitConfig) ([]byte, error) {
 	packed, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(message)
 	if err != nil {
 		return nil, err

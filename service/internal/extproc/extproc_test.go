@@ -70,15 +70,14 @@ func beginWith(t *testing.T, rights string) *world {
 	w := &world{t: t, decider: servertest.Decider(t, memstore.New(nil), policy), stats: stats.New(nil), ended: make(chan error, 1)}
 	quiet, gate := slog.New(slog.DiscardHandler), servertest.Gate(t, rights)
 	listener := servertest.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
+	protocol := rls.New(w.decider, &rls.Options{Access: gate, Log: quiet})
 	tokens := func(to grpc.ServiceRegistrar, ended <-chan struct{}) {
-		extproc.Register(to, w.decider, extproc.Options{Access: gate, Stats: w.stats, Log: quiet}, ended)
+		extproc.Register(to, w.decider, extproc.Options{Room: &protocol.Room, Access: gate, Stats: w.stats, Log: quiet}, ended)
 	}
 	server := rls.Server{Log: quiet, Lasting: []rls.Lasting{{Method: extproc.Method, Register: tokens}}}
 	var ctx context.Context
 	ctx, w.stop = context.WithCancel(context.Background())
-	go func() {
-		w.ended <- server.Serve(ctx, listener, rls.New(w.decider, &rls.Options{Access: gate, Log: quiet}))
-	}()
+	go func() { w.ended <- server.Serve(ctx, listener, protocol) }()
 	conn := servertest.Must(grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	w.client = ext.NewExternalProcessorClient(conn)
 	t.Cleanup(func() {

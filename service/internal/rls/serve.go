@@ -92,7 +92,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 		grpc.Creds(boundedCredentials{transport, bound.within, conns.NewShare(bound.half), &throttle.Log{To: o.Log, Every: time.Minute}}),
 		grpc.InTapHandle(bound.enter),
 		grpc.UnaryInterceptor(bound.arrived),
-		grpc.ChainStreamInterceptor(service.opts.Access.Stream, bound.last),
+		grpc.ChainStreamInterceptor(service.recovering, service.opts.Access.Stream, bound.last),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),

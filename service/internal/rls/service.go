@@ -26,6 +26,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
@@ -61,13 +62,13 @@ type Service struct {
 	decider *decide.Decider
 	opts    Options
 	log     throttle.Log
-	large   room // for large requests that are being read at /json or decided
+	Room    conns.Room // for large requests that are being read or decided, at any port
 }
 
 // New returns a service. A nil opts is the default.
 func New(decider *decide.Decider, opts *Options) *Service {
 	s := &Service{decider: decider, opts: *cmp.Or(opts, &Options{})}
-	s.large.Store(largeMessages * maxMessage)
+	s.Room.Add(largeMessages * maxMessage)
 	s.opts.Timeout = cmp.Or(s.opts.Timeout, time.Second)
 	s.opts.Stats = cmp.Or(s.opts.Stats, stats.New(nil))
 	s.opts.Log = cmp.Or(s.opts.Log, slog.Default())
@@ -114,13 +115,28 @@ func (s *Service) answer(ctx context.Context, port decide.Port, req *pb.RateLimi
 	began := time.Now()
 	defer func() {
 		if fault := recover(); fault != nil {
-			s.opts.Stats.Service.Panics.Add(1)
-			s.opts.Log.Error("a request was not answered because of a fault", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
-			res, err = nil, status.Error(codes.Internal, "the request could not be decided because of a fault of the service")
+			res, err = nil, s.fault(fault)
 		}
 		s.opts.Stats.Took(time.Since(began))
 	}()
 	return s.decide(ctx, port, req)
+}
+
+// fault counts and logs a panic, and returns the status of its request.
+func (s *Service) fault(panicked any) error {
+	s.opts.Stats.Service.Panics.Add(1)
+	s.opts.Log.Error("a request was not answered because of a fault", "fault", fmt.Sprint(panicked), "stack", string(debug.Stack()))
+	return status.Error(codes.Internal, "the request could not be decided because of a fault of the service")
+}
+
+// recovering ends a stream that panics. It is a grpc.StreamServerInterceptor.
+func (s *Service) recovering(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = s.fault(fault)
+		}
+	}()
+	return next(srv, stream)
 }
 
 func (s *Service) decide(ctx context.Context, port decide.Port, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
@@ -129,10 +145,10 @@ func (s *Service) decide(ctx context.Context, port decide.Port, req *pb.RateLimi
 		return nil, s.wrong(codes.InvalidArgument, err)
 	}
 	if n := weight(req); n > longest {
-		if !s.large.take(n) {
+		if !s.Room.Take(n) {
 			return nil, s.wrong(codes.ResourceExhausted, errManyBytes)
 		}
-		defer s.large.Add(n)
+		defer s.Room.Add(n)
 	}
 	if err := s.opts.Access.Check(ctx, req.GetDomain(), need); err != nil {
 		return nil, access.Status(err)
@@ -198,8 +214,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.log.Log(slog.LevelWarn, "a wrong request to /json was not decided", "error", text)
 		s.fail(w, code, text)
 	}
-	from := &weighed{Reader: http.MaxBytesReader(w, r.Body, maxMessage), large: &s.large}
-	defer func() { s.large.Add(from.taken) }()
+	from := &weighed{Reader: http.MaxBytesReader(w, r.Body, maxMessage), large: &s.Room}
+	defer func() { s.Room.Add(from.taken) }()
 	body, err := io.ReadAll(from)
 	var req pb.RateLimitRequest
 	var large *http.MaxBytesError

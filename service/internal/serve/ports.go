@@ -81,10 +81,10 @@ func (s *instance) runners(draining <-chan struct{}, ports ports) []func(context
 	if ports["grpc"] != nil {
 		server := s.Server
 		server.Ready, server.Draining, server.Connections, server.Log = s.ready(), draining, s.bounds("grpc", data), s.Log
-		panicked := func() { s.stats.Service.Panics.Add(1) }
-		given := &quota.Service{Decider: s.decider, Access: s.gate, Timeout: s.patience(), Panicked: panicked, Log: s.Log}
+		given := &quota.Service{Decider: s.decider, Access: s.gate, Timeout: s.patience(), Log: s.Log}
 		tokens := func(to grpc.ServiceRegistrar, ended <-chan struct{}) {
-			extproc.Register(to, s.decider, extproc.Options{Timeout: s.patience(), Access: s.gate, Stats: s.stats, Log: s.Log}, ended)
+			opts := extproc.Options{Timeout: s.patience(), Room: &protocol.Room, Access: s.gate, Stats: s.stats, Log: s.Log}
+			extproc.Register(to, s.decider, opts, ended)
 		}
 		server.Lasting = []rls.Lasting{{Method: quota.Method, Register: given.Register}, {Method: extproc.Method, Register: tokens}}
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports["grpc"], protocol) })
