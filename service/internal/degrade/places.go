@@ -20,7 +20,6 @@ import (
 	"example.com/sash/internal/apart"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/throttle"
 	"example.com/sash/stack"
@@ -184,14 +183,10 @@ type Home struct {
 	Store driver.Store
 
 	address string // without the password
-	log     *slog.Logger
 	budget  time.Duration
 	watch   *failover.Store // which probes ask
+	outages *outages        // of probes
 	counts  counts
-
-	mu    sync.Mutex
-	since time.Time // guarded by mu: when it stopped answering; zero while it answers
-	why   error     // guarded by mu: the last failure of a probe
 }
 
 // lostAfter is how long the home may fail before it counts as lost.
@@ -199,9 +194,12 @@ const lostAfter = time.Second
 
 // NewHome returns what watches a home, by probes of the store. Budget is the time that it has for one decision.
 func NewHome(address string, budget time.Duration, store driver.Store, log *slog.Logger) (*Home, error) {
-	h := &Home{Store: store, address: address, budget: budget, log: log.With("home", address)}
+	h := &Home{Store: store, address: address, budget: budget}
+	h.outages = newOutages(&Options{Log: log.With("home", address)},
+		"the home does not answer: rules with scope: global go on with units that this region has leased, and then by on_unavailable",
+		"the home answers again: rules with scope: global are decided")
 	var err error
-	h.watch, err = failover.New(store, &failover.Options{Budget: budget, Blip: lostAfter, OnChange: h.change, OnError: h.failure})
+	h.watch, err = failover.New(store, &failover.Options{Budget: budget, Blip: lostAfter, OnChange: h.outages.change, OnError: h.outages.failure})
 	return h, err
 }
 
@@ -211,36 +209,6 @@ func (h *Home) Note(err error) {
 	if err != nil {
 		h.counts.failed.Add(1)
 	}
-}
-
-// change logs that the home is lost, and that it is found again. Every failed probe is a change too.
-func (h *Home) change(now failover.State, cause error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case now == failover.Down && h.since.IsZero():
-		h.since = time.Now()
-		h.log.Warn("the home does not answer: rules with scope: global go on with units that this region has leased, and then by on_unavailable", "error", cause)
-	case now == failover.Up && !h.since.IsZero():
-		h.log.Info("the home answers again: rules with scope: global are decided", "after", time.Since(h.since).Round(time.Millisecond))
-		h.since = time.Time{}
-	}
-}
-
-func (h *Home) failure(err error, _ failover.Kind) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.why = err
-}
-
-// state returns "up" or "down", and why it is down, as one of cause.All.
-func (h *Home) state() (state, why string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.since.IsZero() {
-		return "up", ""
-	}
-	return "down", cause.Of(h.why)
 }
 
 // HomeStats are counts since the start, and what is known of the home now.
@@ -256,12 +224,12 @@ type HomeStats struct {
 
 // Stats returns the counts.
 func (h *Home) Stats() HomeStats {
-	c := &h.counts
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	c, o := &h.counts, h.outages
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	return HomeStats{
 		Calls: c.calls.Load(), Failed: c.failed.Load(), Leased: c.leased.Load(), Spent: c.spent.Load(), Returned: c.returned.Load(),
-		Up: h.since.IsZero(), Address: h.address, Since: h.since,
+		Up: o.since.IsZero(), Address: h.address, Since: o.since,
 	}
 }
 
@@ -410,16 +378,7 @@ func newOccupancy(store *memstore.Store, holds string, log *slog.Logger) *occupa
 
 // run looks every second until the context ends.
 func (o *occupancy) run(ctx context.Context) {
-	ticker := time.NewTicker(occupancyEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			o.look()
-		}
-	}
+	throttle.Repeat(ctx, func() time.Duration { o.look(); return occupancyEvery })
 }
 
 // look logs what has changed, and returns since when the store has been full; the zero time if it is not.

@@ -349,14 +349,9 @@ func start(t *testing.T, c *counter, floor int) *fleet {
 	t.Helper()
 	f := &fleet{floor: floor, beat: c.beat, log: quiet}
 	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- f.run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	ended := make(chan struct{})
+	go func() { f.run(ctx); close(ended) }()
+	t.Cleanup(func() { stop(); <-ended })
 	synctest.Wait()
 	return f
 }

@@ -25,6 +25,7 @@ import (
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/conns"
+	"example.com/sash/service/internal/throttle"
 )
 
 // TypeURL is the type of the resources.
@@ -83,17 +84,13 @@ func (s Source) Watch(ctx context.Context, use func(*config.Config) error, rejec
 	w := &subscription{Source: s, use: use, reject: rejected}
 	go func() {
 		defer func() { _ = conn.Close() }()
-		for ctx.Err() == nil {
-			err := w.stream(ctx, conn)
-			if ctx.Err() == nil && s.Lost != nil && !w.lost {
+		throttle.Repeat(ctx, func() time.Duration {
+			if err := w.stream(ctx, conn); ctx.Err() == nil && s.Lost != nil && !w.lost {
 				w.lost = true
 				s.Lost(err)
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(s.Retry):
-			}
-		}
+			return s.Retry
+		})
 	}()
 	return nil
 }

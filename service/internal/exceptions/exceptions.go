@@ -271,16 +271,12 @@ func New(decider *decide.Decider, client *redisclient.Client, prefix string, log
 
 // Run applies the changes of other instances until the context ends. It returns nil.
 func (b *Book) Run(ctx context.Context) error {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
+	throttle.Repeat(ctx, func() time.Duration {
+		next := time.Now().Add(every)
 		b.Refresh(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+		return time.Until(next)
+	})
+	return nil
 }
 
 // Refresh checks for changes once. A service that calls it before it serves does not admit banned subjects in its first
