@@ -41,8 +41,7 @@ func (a *Answer) impossible(ctx context.Context) error {
 	return a.look(ctx)
 }
 
-// insist charges a part of Part.Always that was not charged because it, or the request, was refused. The refusal stands, also
-// if units have left meanwhile or the store fails.
+// insist charges a part of Part.Always that was refused. The refusal stands, also if units leave meanwhile or the store fails.
 func (a *Answer) insist(ctx context.Context, admitted bool) {
 	if !a.always || a.limits == nil || a.limits.limiter == nil || a.limits.opts.CountRefused || admitted && !a.Refused {
 		return
@@ -205,8 +204,7 @@ type batch struct {
 	parts [][]*Answer // those that each charge is for
 }
 
-// A kind is what requests have in common that the store can decide in one step. A lease is of one subject, so that requests
-// for leased units have a kind each.
+// A kind is what requests that the store can decide in one step have in common. A lease is of one subject.
 type kind struct {
 	place  config.Place
 	opts   sash.Options
@@ -250,8 +248,7 @@ func batchesOf(parts []*Answer) []*batch {
 	return batches
 }
 
-// neverFits reports whether parts of one subject, each of which fits alone, can never fit together. It gives each of
-// them the cost of all.
+// neverFits reports whether parts of one subject can never fit together. It gives each of them the cost of all.
 func (b *batch) neverFits() bool {
 	found := false
 	for i := range b.ops {
@@ -267,8 +264,7 @@ func (b *batch) neverFits() bool {
 	return found
 }
 
-// storeFor returns the store for batches. Where it answers by failure modes the strictest mode of the parts counts, each
-// for the units of its request.
+// storeFor returns the store for batches, with the strictest failure mode of the parts.
 func (d *Decider) storeFor(batches []*batch) (driver.Store, error) {
 	modes := modesOf(batches)
 	if len(batches) == 1 {
@@ -316,8 +312,7 @@ type subject struct {
 	policy *driver.Policy
 }
 
-// A home is the store of a subject. A look at leased units before they are charged would take a trip to the home of the
-// lease.
+// A home is the store of a subject. A look at leased units before the charge would be a trip to the home of the lease.
 type home struct {
 	driver.Store
 	leased bool

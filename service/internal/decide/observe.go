@@ -184,8 +184,7 @@ func (o *Observation) Rule(i int) (domain, rule string) {
 // OfRequest names request limits, as a rule.
 const OfRequest = "(request)"
 
-// Decisive returns the part that decided: the first that refused, or else the first that anything limits. It is
-// -1 when there is none.
+// Decisive returns the part that decided: the first that refused, or else the first that anything limits; -1 is none.
 func (o *Observation) Decisive() int {
 	first := -1
 	for i := range o.Answers {

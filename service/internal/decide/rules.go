@@ -80,8 +80,7 @@ func (d *Decider) compileLimits(place config.Place, opts *sash.Options, named []
 // is used, for every rule, and when reservations are settled. The error says why there is no such store.
 type Stores func(config.Place) (driver.Store, error)
 
-// storeBy returns the store of a place with failure modes, if it has any, of which those of a limit over all regions are
-// closed in place of local.
+// storeBy returns the store of a place with failure modes, if it has any. Over all regions closed stands in for local.
 func (d *Decider) storeBy(place config.Place, modes failover.Modes) (driver.Store, error) {
 	store, err := d.stores(place)
 	if err != nil {
@@ -101,8 +100,7 @@ func (d *Decider) storeBy(place config.Place, modes failover.Modes) (driver.Stor
 	return store, nil
 }
 
-// compileOwn is compileLimits for limits that a request brings along, in the place of a rule's. While the store is
-// unavailable there is no decision on them.
+// compileOwn is compileLimits for limits that a request brings along. While the store is unavailable there is no decision.
 func (d *Decider) compileOwn(place config.Place, opts sash.Options, own []sash.Limit) (*limits, error) {
 	if err := config.Fit(&opts, own); err != nil {
 		return nil, err
@@ -304,8 +302,7 @@ func (r *rules) limitsOf(domain string, part *Part, found config.Found) (held *l
 	return held, overridden, banned
 }
 
-// overrideOf returns the override of a subject, or nil. One of the value itself comes before one of values that are
-// charged together.
+// overrideOf returns the override of a subject, or nil. Its own comes before one of values that are charged together.
 func (r *rules) overrideOf(domain string, entries []config.Entry, found config.Found, now time.Time) *override {
 	if r.overrides == nil || found.Rule == nil {
 		return nil

@@ -53,8 +53,7 @@ type Guard struct {
 	log     *slog.Logger
 }
 
-// New returns a guard before a store on Redis, which stays the caller's. It does no I/O: a service can start
-// while Redis is not there.
+// New returns a guard before a store on Redis, which stays the caller's. It does no I/O: Redis may be away.
 func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	opts.Log = cmp.Or(opts.Log, slog.Default())
 	g := &Guard{log: opts.Log, address: opts.Address, fleet: &fleet{floor: opts.Instances, log: opts.Log}, home: opts.Home}
@@ -85,8 +84,7 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	return g, nil
 }
 
-// The nodes of a Cluster have runs of slots until slots are moved, and a part is a short run: few parts lie on two
-// nodes, and no map of the nodes has to be kept.
+// A part is a short run of slots: few lie on two nodes, and no map of the nodes has to be kept.
 const (
 	slots = 16384
 	parts = 64
@@ -291,8 +289,7 @@ func newOutages(opts *Options, down, again string) *outages {
 	return o
 }
 
-// newEpisode is the time without a failure after which the next failure begins an outage, if there is one. It is longer than
-// the failures that take Redis down are apart.
+// newEpisode without a failure begins a new outage. The failures that take Redis down are closer together.
 const newEpisode = 2 * time.Second
 
 // fails notes a failure. The caller holds mu.

@@ -176,8 +176,7 @@ func (g *Guard) newPlaces(redis driver.Store, holder lease.Holder, opts *Options
 	return s
 }
 
-// A Home is a store that all regions share, for rules with scope: global: how to reach it, and what is known of it.
-// NewHome makes one.
+// A Home is the store that all regions share, for rules with scope: global. NewHome makes one.
 type Home struct {
 	// Store decides. NewHome sets it to the store of probes.
 	Store driver.Store
@@ -286,8 +285,7 @@ func (r *region) Forget(ctx context.Context, key string) error {
 	return err
 }
 
-// within calls the region's Redis, for the budget at most. A call that is late goes on in the background, until the client
-// gives its connection up.
+// within calls the region's Redis, for the budget at most. A late call goes on until the client gives its connection up.
 func within[T any](ctx context.Context, r *region, f func(context.Context) (T, error)) (T, error) {
 	timed, cancel := context.WithTimeout(ctx, r.budget)
 	defer cancel()

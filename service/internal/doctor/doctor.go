@@ -104,8 +104,7 @@ type Way struct {
 	Prefix            string
 }
 
-// glob escapes what a pattern of keys does not mean literally. Redis takes none with spaces, and redis-cli reads quotes as its
-// own: any character stands for one.
+// glob escapes a pattern of keys. Redis takes none with spaces, and redis-cli reads quotes: any character stands for one.
 var glob = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`, " ", "?", "\t", "?", "\n", "?", "\v", "?", "\f", "?", "\r", "?", `"`, "?", "'", "?")
 
 // Line returns the ACL rules of a user with exactly the permissions that a limiter needs, whatever it had before.

@@ -49,8 +49,7 @@ type Source struct {
 	ServerName    string
 	// Headers are sent with each stream.
 	Headers map[string]string
-	// Retry is the pause before a stream is opened again, and the first one before a configuration is rejected again.
-	// Zero is three seconds.
+	// Retry is the pause before a new stream, and the first before another rejection. Zero is three seconds.
 	Retry time.Duration
 	// MaxMessage is the most bytes of a message from the server. Zero is the default of gRPC, 4 MiB.
 	MaxMessage int
@@ -142,8 +141,7 @@ func (s *subscription) stream(ctx context.Context, conn *grpc.ClientConn) error 
 	}
 }
 
-// answer puts a configuration into use or rejects it, and returns the request that says so, and how long to wait before
-// it is sent.
+// answer uses a configuration or rejects it, and returns the request that says so, and how long to wait before it is sent.
 func (s *subscription) answer(res *discovery.DiscoveryResponse) (*discovery.DiscoveryRequest, time.Duration) {
 	cfg, err := s.read(res.GetResources())
 	if err == nil {
@@ -198,8 +196,7 @@ func (s Source) read(resources []*anypb.Any) (*config.Config, error) {
 	return config.Parse(s.Defaults, s.Merge, files...)
 }
 
-// text returns a configuration in JSON, which is YAML, with what files say of a limit: its unit or none, and its units, also if
-// they are zero.
+// text returns a configuration in JSON, which is YAML, with what files must say: the key, and the units also if they are 0.
 func text(message *ratelimit.RateLimitConfig) ([]byte, error) {
 	packed, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(message)
 	if err != nil {
@@ -231,8 +228,7 @@ func text(message *ratelimit.RateLimitConfig) ([]byte, error) {
 	return json.Marshal(config)
 }
 
-// unknown returns the name of a message with a field that this version's schema does not have, or "": without the field it
-// would be another configuration.
+// unknown returns the name of a message with a field that this version does not know, and that may change its meaning, or "".
 func unknown(m protoreflect.Message) (name string) {
 	if len(m.GetUnknown()) > 0 {
 		return string(m.Descriptor().Name())

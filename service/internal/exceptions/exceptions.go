@@ -148,8 +148,7 @@ type record struct {
 	Until int64 `json:"until"`
 }
 
-// parse returns the unexpired exceptions of a document, with times by this process's clock, which is ahead of the
-// keeper's by ahead.
+// parse returns the unexpired exceptions, with times by this process's clock, which is ahead of the keeper's by ahead.
 func (d document) parse(now time.Time, ahead time.Duration) ([]Exception, error) {
 	if d == "" {
 		return nil, nil
@@ -224,8 +223,7 @@ func (k *keeper) read(ctx context.Context) (document, time.Time, error) {
 	return document(text), now, err
 }
 
-// write replaces the document that has version instead. It reports false if the document has another version by now. The
-// document expires after life; zero means at once.
+// write replaces the document of version instead, until life is over. It reports false if there is another by now.
 func (k *keeper) write(ctx context.Context, instead string, doc document, life time.Duration) (bool, error) {
 	if k.client == nil {
 		k.doc = doc
@@ -279,8 +277,7 @@ func (b *Book) Run(ctx context.Context) error {
 	return nil
 }
 
-// Refresh checks for changes once. A service that calls it before it serves does not admit banned subjects in its first
-// second.
+// Refresh checks for changes once. Before a service serves it makes sure that bans hold from the first answer on.
 func (b *Book) Refresh(ctx context.Context) {
 	b.changing.Lock() // so that an older read is not applied after a change
 	defer b.changing.Unlock()
@@ -304,8 +301,7 @@ func (b *Book) Refresh(ctx context.Context) {
 	}
 }
 
-// fetch reads the document and applies it. It returns the exceptions, the version, and how far this process's clock is
-// ahead of the keeper's.
+// fetch reads and applies the document. It returns the exceptions, the version, and the ahead of parse.
 func (b *Book) fetch(ctx context.Context) (all []Exception, version string, ahead time.Duration, err error) {
 	doc, at, err := b.keeper.read(ctx)
 	now := time.Now()
@@ -375,8 +371,7 @@ func (b *Book) List(kind Kind) []Exception {
 	return out
 }
 
-// Status returns when the keeper last answered, zero for never, and the error of the last read, or nil. After an error, the
-// exceptions from before hold.
+// Status returns when the keeper last answered, zero for never, and the error of the last read: earlier exceptions hold then.
 func (b *Book) Status() (read time.Time, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -35,8 +35,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// questionKey is the initial metadata of Envoy's ext_proc filter with what requests are counted by, as the URL of forward-auth
-// has it: domain=ai&descriptor=header:x-user.
+// questionKey is the initial metadata with what requests are counted by, as in forward-auth: domain=ai&descriptor=header:x-user.
 const questionKey = "sash"
 
 // Method is the method of the protocol.
@@ -54,8 +53,7 @@ type Options struct {
 	Log     *slog.Logger
 }
 
-// A Service answers streams. Only what was admitted goes on: before that an error ends the stream, and Envoy answers by
-// status_on_error.
+// A Service answers streams. Before a request is admitted an error ends its stream, and Envoy answers by status_on_error.
 type Service struct {
 	ext.UnimplementedExternalProcessorServer
 	decider *decide.Decider
@@ -233,8 +231,7 @@ func (p *process) responseHeaders(h *ext.HttpHeaders) {
 	}
 }
 
-// admit decides a request by its body, which may be empty. It returns the refusal, or the body that the upstream gets
-// instead; nil is the same.
+// admit decides a request by its body, which may be empty. It returns the refusal, or the body to send instead; nil is the same.
 func (p *process) admit(body []byte) (refusal *ext.ProcessingResponse, changed []byte) {
 	if !p.opts.Room.Take(int64(len(body))) {
 		return p.refuse(http.StatusServiceUnavailable, "too many large requests are under way: send this one again", nil), nil

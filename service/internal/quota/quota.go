@@ -189,8 +189,7 @@ func (st *stream) take(m *pb.RateLimitQuotaUsageReports) error {
 	return nil
 }
 
-// push asks for the assignments that are due, and returns them. When that takes so long that grants could arrive late, everything
-// is denied, and what was granted goes back later.
+// push returns the assignments that are due. If it takes so long that grants could arrive late, it denies everything instead.
 func (st *stream) push() (actions []*pb.RateLimitQuotaResponse_BucketAction) {
 	actions, st.deny = st.deny, nil
 	began := time.Now()

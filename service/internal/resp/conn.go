@@ -223,8 +223,7 @@ func frame(b []byte) (args [][]byte, n int, err error) {
 	return args, at, nil
 }
 
-// header reads the line with a number that begins at b[at], and returns where the next one begins: 0 if it has not come
-// whole, and after an error.
+// header reads the line with a number at b[at], and returns where the next one begins: 0 if it is not whole, or wrong.
 func header(b []byte, at, most int, of string) (n, next int, err error) {
 	digits, _, whole := bytes.Cut(b[at+1:min(len(b), at+maxHeader)], []byte("\r\n"))
 	rest := string(bytes.TrimLeft(digits, "0123456789"))

@@ -20,8 +20,7 @@ import (
 	"example.com/sash/service/internal/throttle"
 )
 
-// Times of a connection. A decision takes milliseconds, so all of them are generous; programs keep idle connections in
-// pools.
+// Times of a connection. A decision takes milliseconds, so all are generous; pools keep idle connections.
 const (
 	handshakeTime = 5 * time.Second
 	commandTime   = 10 * time.Second // from the first byte of a command to its last

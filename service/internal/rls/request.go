@@ -177,8 +177,7 @@ func asCounted(st *pb.RateLimitResponse_DescriptorStatus, a *decide.Answer) {
 	}
 }
 
-// spellLimit returns a limit in the protocol's units. A window that is not a whole number of seconds has the unit
-// UNKNOWN, and the limit's name instead.
+// spellLimit returns a limit in the protocol's units. A window of no whole seconds has the unit UNKNOWN, and the limit's name.
 func spellLimit(l sash.Limit) *pb.RateLimitResponse_RateLimit {
 	out := &pb.RateLimitResponse_RateLimit{RequestsPerUnit: clamp(l.Units)}
 	if plain := (sash.Limit{Units: l.Units, Window: l.Window, Period: l.Period, Zone: l.Zone}); l.Name != plain.String() {
@@ -239,8 +238,7 @@ func (h *Headers) of(statuses []*pb.RateLimitResponse_DescriptorStatus) []*corev
 	}
 }
 
-// describeRequest describes the request to other filters of Envoy, with the metadata of the rules that have room, and no
-// secret values of entries.
+// describeRequest describes the request and the metadata of the rules that have room to other filters, without secret values.
 func describeRequest(req *pb.RateLimitRequest, parts []decide.Part, answers []decide.Answer) *structpb.Struct {
 	descriptors := make([]any, len(req.GetDescriptors()))
 	for i, d := range req.GetDescriptors() {

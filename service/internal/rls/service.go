@@ -1,5 +1,4 @@
-// Package rls answers Envoy's rate limit protocol, envoy.service.ratelimit.v3, over gRPC and as JSON over
-// HTTP.
+// Package rls answers Envoy's rate limit protocol, envoy.service.ratelimit.v3, over gRPC and in JSON.
 package rls
 
 import (
@@ -47,8 +46,7 @@ type Options struct {
 	Quota bool
 	// Metadata describes the request in dynamic_metadata.
 	Metadata bool
-	// Access says which callers may decide, give units back and set their own limits. Nil lets all callers
-	// decide, and nothing else.
+	// Access says which callers may decide, refund and set limits. Nil lets all decide, and nothing else.
 	Access *access.Gate
 	// Stats counts calls; its observer counts decisions. Nil counts nowhere.
 	Stats *stats.Registry
@@ -91,8 +89,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest)
 	return res, err
 }
 
-// description describes the protocol to gRPC. It identifies the caller by the header of a call, and answers one that is
-// unknown before its message has come.
+// description is the protocol's, but an unknown caller, by the header of a call, is answered before its message has come.
 func (s *Service) description() *grpc.ServiceDesc {
 	desc := pb.RateLimitService_ServiceDesc
 	method := desc.Methods[0]

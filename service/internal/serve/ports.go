@@ -158,8 +158,7 @@ func (s *instance) admin(health http.Handler) http.Handler {
 	})
 }
 
-// opened says who reaches each address. It warns of callers from other machines that need no credentials, and of tokens that
-// others can read on the way.
+// opened says who reaches each address, and warns of other machines without credentials, and of tokens in plain text.
 func (s *instance) opened(ports ports) (all []Opening) {
 	may, tokens := cmp.Or(s.gate.Anonymous(), "nothing"), s.gate.HasTokens()
 	var open []string

@@ -28,8 +28,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// Run serves until ctx ends and the calls in flight are answered, and then returns nil. An error says why the service
-// could not start, or which port failed.
+// Run serves until ctx ends and calls are answered. An error says why it could not start, or which port failed.
 func Run(ctx context.Context, opts Options) error {
 	ctx, stop := context.WithCancel(ctx) // what follows the configuration ends with Run
 	defer stop()
@@ -177,8 +176,7 @@ func (s *instance) drain(ctx context.Context) (context.Context, context.CancelFu
 // time.
 const garbage = 32 << 20
 
-// spareCollector makes the collector wait for garbage, until end is called. It does nothing where GOGC says how much may
-// gather, or GOMEMLIMIT leaves little memory.
+// spareCollector makes the collector wait for garbage, until end is called, unless GOGC is set or GOMEMLIMIT is low.
 func spareCollector() (end func()) {
 	chosen := []metrics.Sample{{Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"}}
 	metrics.Read(chosen)

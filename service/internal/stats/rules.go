@@ -222,8 +222,7 @@ func (r *Rule) admit(units int64) {
 	r[Within].Add(n)
 }
 
-// refuse counts units that were refused: as in Envoy's service, those that fitted are not over the limit. Binds is false in
-// shadow mode.
+// refuse counts refused units. As in Envoy's service, those that fitted are not over. Binds is false in shadow mode.
 func (r *Rule) refuse(units, fitted int64, binds bool) {
 	n := uint64(min(units, sash.MaxUnits))
 	over := n - min(n, uint64(fitted))
@@ -234,8 +233,7 @@ func (r *Rule) refuse(units, fitted int64, binds bool) {
 	}
 }
 
-// Bounds on what is counted by name besides the rules of the configuration in use, each of which always has counters of
-// its own. Docs/metrics.md has them.
+// Bounds on what is counted by name beside the rules in use, which always have counters. Docs/metrics.md has them.
 const (
 	// maxNames is the most names that come from requests: of rules with detailed_metric or value_to_metric, and of
 	// limits in requests. Further ones, and those of more than maxName bytes, count under overflow.

@@ -213,8 +213,7 @@ type Series struct {
 	Candidate *Tried `json:"candidate"`
 }
 
-// Tried is the requests that a candidate was tried on since counting began, and those that it refused, or would have
-// refused.
+// Tried is the requests that a candidate was tried on, and those that it refused or would have refused.
 type Tried struct {
 	Requests int64 `json:"requests"`
 	Refused  int64 `json:"refused"`
