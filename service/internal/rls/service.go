@@ -13,7 +13,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -206,32 +205,28 @@ func (s *Service) failure(ctx context.Context, err error, several bool) error {
 // large one, 503 a store that does not answer, 504 one that did not in time, and 500 a fault; their bodies are text. With a
 // Counting every error is 400 and Bad Request, as in Envoy's service, and the log says what is wrong.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	wrong := func(code int, text string) {
-		s.opts.Stats.Invalid()
-		s.log.Log(slog.LevelWarn, "a wrong request to /json was not decided", "error", text)
-		s.fail(w, code, text)
-	}
 	from := &weighed{Reader: http.MaxBytesReader(w, r.Body, maxMessage), large: &s.Room}
 	defer func() { s.Room.Add(from.taken) }()
 	body, err := io.ReadAll(from)
 	var req pb.RateLimitRequest
 	var large *http.MaxBytesError
+	code, text := http.StatusBadRequest, ""
 	switch {
 	case errors.As(err, &large):
-		wrong(http.StatusRequestEntityTooLarge, "the body is too large")
-		return
+		code, text = http.StatusRequestEntityTooLarge, "the body is too large"
 	case errors.Is(err, errManyBytes):
-		wrong(http.StatusServiceUnavailable, err.Error())
-		return
+		code, text = http.StatusServiceUnavailable, err.Error()
 	case err != nil:
-		wrong(http.StatusBadRequest, "the body did not arrive")
-		return
-	case !utf8.Valid(body):
-		wrong(http.StatusBadRequest, "bad JSON: the body is not UTF-8")
-		return
+		text = "the body did not arrive"
+	default:
+		if err := protojson.Unmarshal(body, &req); err != nil {
+			text = "bad JSON: " + err.Error()
+		}
 	}
-	if err := protojson.Unmarshal(body, &req); err != nil {
-		wrong(http.StatusBadRequest, "bad JSON: "+err.Error())
+	if text != "" {
+		s.opts.Stats.Invalid()
+		s.log.Log(slog.LevelWarn, "a wrong request to /json was not decided", "error", text)
+		s.fail(w, code, text)
 		return
 	}
 	res, err := s.answer(r.Context(), decide.HTTP, &req)
