@@ -335,29 +335,26 @@ func TestAFilterThatIsConfiguredWrongly(t *testing.T) {
 			t.Errorf("%q: %v", question, err)
 		}
 	}
-	s := w.open(question)
-	s.ask(requestHeaders(false, ":path", "/"))
-	servertest.Check(t, s.Send(&ext.ProcessingRequest{Request: &ext.ProcessingRequest_RequestBody{RequestBody: &ext.HttpBody{Body: []byte("{")}}}))
-	if err := s.ends(); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("a body in pieces: %v", err)
-	}
-	s = w.open(question)
-	s.ask(requestHeaders(false, ":path", "/"))
-	servertest.Check(t, s.Send(responseHeaders(false, ":status", "200")))
-	if err := s.ends(); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("a response to a request without its body: %v", err)
-	}
-	s = w.open(question)
-	s.ask(requestHeaders(false, ":path", "/"))
-	servertest.Check(t, s.CloseSend())
-	if err := s.ends(); err == nil {
-		t.Error("a stream without a decision ends with OK")
-	}
-	s = w.open(question)
-	s.ask(requestHeaders(false, ":path", "/"))
-	servertest.Check(t, s.Send(requestBody(pad(5<<20, 10))))
-	if err := s.ends(); err == nil {
-		t.Error("a stream with too large a body ends with OK")
+	pieces := &ext.ProcessingRequest{Request: &ext.ProcessingRequest_RequestBody{RequestBody: &ext.HttpBody{Body: []byte("{")}}}
+	for name, c := range map[string]struct {
+		send *ext.ProcessingRequest // behind the headers; nil is the end
+		want codes.Code
+	}{
+		"a body in pieces":                         {pieces, codes.InvalidArgument},
+		"a response to a request without its body": {responseHeaders(false, ":status", "200"), codes.InvalidArgument},
+		"a stream without a decision":              {nil, codes.Unavailable},
+		"too large a body":                         {requestBody(pad(5<<20, 10)), codes.ResourceExhausted},
+	} {
+		s := w.open(question)
+		s.ask(requestHeaders(false, ":path", "/"))
+		if c.send == nil {
+			servertest.Check(t, s.CloseSend())
+		} else {
+			servertest.Check(t, s.Send(c.send))
+		}
+		if err := s.ends(); status.Code(err) != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -420,8 +417,6 @@ func TestManyLongStreams(t *testing.T) {
 	time.Sleep(11 * time.Second)
 	for _, s := range all {
 		s.ask(responseBody(used, true))
-		if err := s.ends(); err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, s.ends())
 	}
 }
