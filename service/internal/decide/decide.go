@@ -333,9 +333,8 @@ func (d *Decider) State(ctx context.Context, domain string, entries []config.Ent
 	return s, s.Answer.look(ctx)
 }
 
-// Reset forgets what the subject of a request was charged, under its rule and an override of it. Other instances that
-// share the store may refuse it from memory for up to a second more. Errors are config.ErrUnknownDomain, ErrNotLimited,
-// and those of sash.Limiter.Reset.
+// Reset forgets what a subject was charged, under its rule and an override. Other instances may refuse it from memory for a
+// second more. Errors are config.ErrUnknownDomain, ErrNotLimited, and those of sash.Limiter.Reset.
 func (d *Decider) Reset(ctx context.Context, domain string, entries []config.Entry) error {
 	return d.ResetFor(ctx, Request{Domain: domain, Parts: []Part{{Entries: entries, Named: true}}})
 }

@@ -17,10 +17,9 @@ const Ban = "ban"
 
 // An Exception is what an operator puts in the place of one subject's rule for a while: other limits, or a ban.
 type Exception struct {
-	// Domain and Entries are those of the requests that are meant. An override means requests with these entries and no
-	// others; a ban means all that begin with them, and a network among its values means every address and network
-	// within it. Values that a rule charges together (share_threshold) are meant together where the value is that of
-	// the rule, with its *, and one by one otherwise.
+	// Domain and Entries are those of the requests that are meant: of exactly these for an override, and of all that begin with
+	// them for a ban, where a network means all in it. Values that a rule charges together (share_threshold) are meant together
+	// where the value is that of the rule, with its *, and one by one otherwise.
 	Domain  string
 	Entries []config.Entry
 	// Limits are what holds instead of the rule's. None is a ban.

@@ -168,9 +168,8 @@ func (a *Answer) origin() Origin {
 	return Origin(a.Source)
 }
 
-// Rule names, in metrics, the rule that limited part i: a domain and a rule of the configuration, or OfRequest. Both
-// are empty when nothing limits the part. They have no values of the request, and so are as few as the
-// configuration says.
+// Rule names the rule that limited part i: a domain and a rule of the configuration, or OfRequest; both empty where nothing
+// limits the part. They have no values of the request, and so are few.
 func (o *Observation) Rule(i int) (domain, rule string) {
 	switch a := &o.Answers[i]; {
 	case a.Rule != nil:

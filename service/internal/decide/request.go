@@ -31,9 +31,8 @@ type Request struct {
 	// charged once within driver.RepeatTime, and a repetition gets the same answer. The same ID with another cost is
 	// another request. Empty is a request that is not repeated.
 	ID string
-	// Within is how long a request of one part can wait. If there is no room now, it is booked behind all requests that
-	// were booked before, and starts after Answer.Delay, which is not longer. Zero is not at all. A part that does not
-	// bind never waits.
+	// Within is how long a request of one part can wait: without room it is booked behind earlier ones, and starts after
+	// Answer.Delay, which is not longer. Zero is not at all. A part that does not bind never waits.
 	Within time.Duration
 	// Book lets the request wait for longer than the rule's MaxWait.
 	Book bool
@@ -110,9 +109,8 @@ type Answer struct {
 	// is empty it is sash.FromPolicy when the store failed, and means nothing otherwise.
 	Source sash.Source
 	Cause  error
-	// Candidate is what the limits that are tried beside the rule's decided, or would have: see config.Candidate.
-	// Nil when there are none, or that is not known. Enforced says, of a candidate, that it limited the part:
-	// then the two answers are the same.
+	// Candidate is what the limits that are tried beside the rule's decided, or would have: see config.Candidate. Nil is none, or
+	// not known. Enforced says, of a candidate, that it limited the part: then the two answers are the same.
 	Candidate *Answer
 	Enforced  bool
 	// Replaced says that another part's rule replaces this one's.

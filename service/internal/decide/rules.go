@@ -315,10 +315,9 @@ func (r *rules) overrideOf(domain string, entries []config.Entry, found config.F
 	return nil
 }
 
-// Given returns a request of one part that brings its limits along. Its subject is the key, among all keys of such
-// requests and apart from those of every domain: no rule, override or ban applies to it. Its domain is OfRequest. The
-// limits slide, whatever the algorithm of rules that name none, and while the store is unavailable there is no decision.
-// A nil cost is 1.
+// Given returns a request of one part that brings its limits along. Its subject is the key, apart from those of every domain:
+// no rule, override or ban applies to it. Its domain is OfRequest. The limits slide, and while the store is unavailable
+// there is no decision. A nil cost is 1.
 func Given(key string, limits []sash.Limit, cost *int64) Request {
 	req := One(OfRequest, []config.Entry{{Key: "key", Value: key}}, cost)
 	req.Parts[0].given = limits

@@ -52,9 +52,8 @@ type visit struct {
 	findings []Finding
 }
 
-// Run checks the Redis of a client, for a limiter whose keys begin with a prefix and whose store has so much time for one
-// decision. On a server that answers it takes a few seconds at most. It returns an error if the server does not answer or
-// does not accept the user.
+// Run checks the Redis of a client, for a limiter with a prefix and a budget for one decision. On a server that answers it
+// takes a few seconds. It returns an error if the server does not answer or does not accept the user.
 func Run(ctx context.Context, client *redisclient.Client, prefix string, budget time.Duration) ([]Finding, error) {
 	v := &visit{client: client, prefix: prefix, budget: budget, many: client.Cluster()}
 	if err := client.Ping(ctx); err != nil && !forbidden(err) {

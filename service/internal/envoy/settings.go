@@ -25,9 +25,8 @@ import (
 
 // Variables are settings of the service that have no flag, but for the path of Config.
 type Variables struct {
-	// Config is the file or directory of the configuration, which is loaded again when it changes. An empty Path is the
-	// built-in example. It has the defaults of rules too: of SASH_ALGORITHM, which a file that Envoy's service reads cannot
-	// say, and of SASH_ENVOY_COMPATIBLE.
+	// Config is the file or directory of the configuration, which is followed; an empty Path is the built-in example. It has the
+	// defaults of SASH_ALGORITHM, which a file of Envoy's service cannot say, and of SASH_ENVOY_COMPATIBLE.
 	Config config.Source
 	// Management is a server that sends the configuration, in place of Config. Nil is none.
 	Management *Source
@@ -50,9 +49,8 @@ type Variables struct {
 // Settings are the environment's settings.
 type Settings struct {
 	Variables
-	// Deployed reports whether this is a deployment of Envoy's service: one of its own variables is set. Only then are
-	// the addresses, Redis, the path of Config, LogLevel and LogJSON read, whose variables other programs use too. Unset
-	// variables have the defaults of that service.
+	// Deployed reports whether one of the variables of Envoy's service alone is set. Only then are the addresses, Redis, the
+	// path of Config, LogLevel and LogJSON read, which other programs use too, with the defaults of that service.
 	Deployed bool
 	// HTTP, GRPC and Admin are addresses to listen on.
 	HTTP, GRPC, Admin string

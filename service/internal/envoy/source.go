@@ -57,11 +57,10 @@ type Source struct {
 	Lost func(error)
 }
 
-// Watch calls use with each valid configuration that the server sends, until ctx ends. It rejects a configuration that is
-// wrong, or for which use returns an error: it calls rejected with the error, which the server receives too. Calls do not
-// overlap. Servers answer a rejection at once with the same configuration: Watch calls rejected for the first one only,
-// and rejects further ones after pauses that grow to ten times Retry. Watch returns an error for an unusable address or
-// options; it retries a server that is away.
+// Watch calls use with each valid configuration that the server sends, until ctx ends. For one that is wrong, or that use
+// refuses, it calls rejected, and the server receives the error too. Calls do not overlap. Servers answer a rejection with the
+// same configuration: further rejections are not reported, and come after pauses that grow to ten times Retry. Watch returns an
+// error for an unusable address or options; it retries a server that is away.
 func (s Source) Watch(ctx context.Context, use func(*config.Config) error, rejected func(error)) error {
 	creds := insecure.NewCredentials()
 	if s.TLS {

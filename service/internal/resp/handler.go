@@ -283,9 +283,8 @@ func (h *Handler) throttle(ctx context.Context, req decide.Request, limit, quant
 	return nil
 }
 
-// parseRequest reads the arguments of a command that requests units: a name, and options in any order, each a word with its
-// values. With ENTRY the name is a domain, and with LIMIT a key. The error is a refusal, or says which right the caller
-// lacks: need, or the right to bring limits along.
+// parseRequest reads a name, which with ENTRY is a domain and with LIMIT a key, and options in any order with their values.
+// The error is a refusal, or says which right the caller lacks: need, or the right to bring limits along.
 func (c *conn) parseRequest(args [][]byte, need access.Right, takes ...string) (req decide.Request, err error) {
 	for _, arg := range args {
 		if !utf8.Valid(arg) {

@@ -78,9 +78,8 @@ func (w *weighed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// boundedCredentials makes connections that close when their client does not take its answers, or has sent more of messages
-// without an end than its share. A client that gives HTTP/2 no window keeps the end of every answer in the server, after the
-// call has ended for the service.
+// boundedCredentials makes connections that close when their client does not take its answers, whose ends HTTP/2 keeps in
+// the server after the call, or sends more of messages without an end than its share.
 type boundedCredentials struct {
 	credentials.TransportCredentials
 	within     time.Duration // for an answer, from its header to its end

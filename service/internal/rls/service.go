@@ -76,10 +76,9 @@ func New(decider *decide.Decider, opts *Options) *Service {
 // errUndecided is the cause of a context that ended because the decision took longer than Options.Timeout.
 var errUndecided = errors.New("the decision took too long")
 
-// ShouldRateLimit implements the protocol over gRPC. Errors are gRPC statuses: INVALID_ARGUMENT for a request that is
-// wrong, UNAUTHENTICATED and PERMISSION_DENIED for a caller without the right, UNAVAILABLE for a store that does not
-// answer or a configuration that is not there yet, DEADLINE_EXCEEDED and CANCELLED for the caller's end, and INTERNAL
-// for a fault of this program, which is logged.
+// ShouldRateLimit implements the protocol over gRPC. Errors are INVALID_ARGUMENT for a wrong request, UNAUTHENTICATED and
+// PERMISSION_DENIED for a caller without the right, UNAVAILABLE without a store or a configuration, DEADLINE_EXCEEDED and
+// CANCELLED for the caller's end, and INTERNAL for a fault, which is logged.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	res, err := s.answer(ctx, decide.GRPC, req)
 	if status.Code(err) == codes.Unavailable { // as Retry-After over HTTP

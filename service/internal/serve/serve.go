@@ -171,9 +171,8 @@ func (s *instance) drain(ctx context.Context) (context.Context, context.CancelFu
 	return late, func() { forget(); end() }
 }
 
-// garbage is how much of it the service lets gather at least before the collector runs. The collector would otherwise run
-// for every 4 MB in a service with few subjects, a hundred times a second under load, which is a sixth of its processor
-// time.
+// garbage is how much gathers at least before the collector runs. It would otherwise run for every 4 MB in a service with
+// few subjects: a hundred times a second under load, for a sixth of its processor time.
 const garbage = 32 << 20
 
 // spareCollector makes the collector wait for garbage, until end is called, unless GOGC is set or GOMEMLIMIT is low.

@@ -246,9 +246,8 @@ const (
 	overflow   = "other"
 )
 
-// A Bounded is a map that makes the value of a key on first use. Reserved keys always have a place. Of others, guests,
-// it holds a bounded number; those that come after share one value. It is safe for concurrent use. Make it with
-// NewBounded.
+// A Bounded is a map that makes the value of a key on first use. Reserved keys always have a place; of others, guests, it
+// holds a bounded number, and the rest share one value. It is safe for concurrent use. Make it with NewBounded.
 type Bounded[K comparable, V any] struct {
 	most   int
 	shared K
@@ -260,9 +259,8 @@ type Bounded[K comparable, V any] struct {
 	guests   int        // guarded by mu: of values, without shared
 }
 
-// NewBounded returns a map that holds most guests, and beyond these the key shared, which stands for all others. Keep
-// returns the form in which the map keeps a guest: a copy, so that the map does not hold on to the memory of a request,
-// or shared for a key that it does not keep.
+// NewBounded returns a map of most guests; the key shared stands for all others. Keep returns the form of a guest in the map:
+// a copy, so that the map holds no memory of a request, or shared.
 func NewBounded[K comparable, V any](most int, shared K, keep func(K) K) *Bounded[K, V] {
 	return &Bounded[K, V]{most: most, shared: shared, keep: keep, values: make(map[K]*V)}
 }

@@ -1,6 +1,5 @@
 // Package stats counts what the service decides. One Registry observes every decision; Prometheus, statsd, /stats, the
-// dashboard and the list of the hottest subjects read from it. Its memory is bounded, whatever requests
-// contain.
+// dashboard and the hottest subjects read from it. Its memory is bounded, whatever requests contain.
 package stats
 
 import (
