@@ -29,8 +29,7 @@ func (a *Answer) alone(ctx context.Context, charge bool) error {
 	return a.take(a.limits.limiter.AllowN(ctx, a.Key, a.need))
 }
 
-// impossible answers a part of a request that has more units than a limit. A part that has and that counts
-// what it refuses is charged with as many as it holds.
+// impossible answers a part of a request that can never fit. What counts refusals is charged with all that it holds.
 func (a *Answer) impossible(ctx context.Context) error {
 	if a.never && a.BannedBy == nil && a.limits.limiter != nil && a.limits.opts.CountRefused {
 		all := min(a.need, a.limits.limiter.Policy().MostUnits())
@@ -150,8 +149,7 @@ func failure(ctx context.Context, err error) error {
 	return &sash.StoreError{Err: err}
 }
 
-// together decides parts all or nothing, and reports whether they were admitted. Several go to the stores of their limiters,
-// because they may have other algorithms, places and failure modes.
+// together decides parts all or nothing, and reports whether they were admitted. Several may be in different stores.
 func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 	switch {
 	case len(parts) == 0:
@@ -211,8 +209,7 @@ type kind struct {
 	leased string // the key
 }
 
-// batchesOf puts parts together that the store can decide in one step, the same ones whatever the order of the parts.
-// Parts of one subject and policy are one request for the sum of their units.
+// batchesOf puts parts together that are one step of the store, in any order. Those of one subject and policy are one request.
 func batchesOf(parts []*Answer) []*batch {
 	parts = slices.Clone(parts)
 	slices.SortStableFunc(parts, func(a, b *Answer) int { return strings.Compare(a.Key, b.Key) })

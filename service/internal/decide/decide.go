@@ -154,8 +154,7 @@ func (a *Answer) soften(err error) error {
 	return nil
 }
 
-// Quotas refuse a request when none of them has room: a request that may go to one of several places has a quota for
-// each. A request with one quota is refused by it as by any limit.
+// Quotas refuse a request when none of them has room: one for each place that it may go to. One alone is a limit like others.
 
 // quotas marks the quotas of a request. One alone is a limit like others; beside a part without limits they are spared.
 func (req *Request) quotas(answers []Answer) {

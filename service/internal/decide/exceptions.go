@@ -217,8 +217,7 @@ func network(value string) (netip.Prefix, bool) {
 // clientBits is the part of an IPv6 address that a proxy's limit counts as one client.
 const clientBits = 64
 
-// Canonical returns the entries of a ban with each address and network in one form: an address without a zone, IPv4
-// within IPv6 as IPv4, and a network without the bits of a host.
+// Canonical returns the entries of a ban with each address and network in its one form, as netip writes it.
 func Canonical(entries []config.Entry) []config.Entry {
 	out := slices.Clone(entries)
 	for i, e := range out {

@@ -91,8 +91,7 @@ type Answer struct {
 	Cost int64
 	// Refused says that a limit of this part had no room, also where that does not bind.
 	Refused bool
-	// RefusedBy is the limit that refused: of several, the one that takes longest to have room. Its name is empty
-	// when the store was not asked because the units can never fit.
+	// RefusedBy is the limit that refused, and of several takes longest. Without a name the units can never fit.
 	RefusedBy sash.LimitResult
 	// BannedBy is the ban by which an operator refuses the subject, of several the last to end: RefusedBy is called Ban,
 	// and nothing was charged. Nil is none. The caller must not change it.

@@ -278,8 +278,7 @@ func (d *Decider) requestLimit(domain string, part *Part, a *Answer, counting bo
 // excepts reports whether there are exceptions.
 func (r *rules) excepts() bool { return r.overrides != nil || r.bans != nil }
 
-// limitsOf returns the limits that apply to a part, and the override and the ban that hold; nil is none. Without
-// exceptions it looks up the rule's limits and no more.
+// limitsOf returns the limits that apply to a part, and the override and the ban that hold; nil is none.
 func (r *rules) limitsOf(domain string, part *Part, found config.Found) (held *limits, overridden, banned *Exception) {
 	held = r.limits[found.Rule]
 	if !r.excepts() {
@@ -324,8 +323,7 @@ func Given(key string, limits []sash.Limit, cost *int64) Request {
 	return req
 }
 
-// Subject names the subject of a request of one part, so that a port can keep requests on one subject in order. It is
-// not the key that the store gets, and empty if there is no such domain.
+// Subject names the subject of a request of one part, so that a port can keep order; empty if there is no such domain.
 func (d *Decider) Subject(req *Request) string {
 	part := &req.Parts[0]
 	if part.given != nil {

@@ -155,8 +155,7 @@ func (s *places) close(ctx context.Context) (failed, kept error) {
 	return failed, group.Wait()
 }
 
-// never is a Blip that no failure lasts for. Where units are leased the home's breaker is in package lease: while the home is
-// away, units that this region holds are still spent.
+// never is a Blip that no failure lasts for: while the home is away, units that this region leased are still spent.
 const never = time.Duration(math.MaxInt64 / 8)
 
 // newPlaces returns the places over a Redis. Behind are the options of its own failover.
@@ -296,8 +295,7 @@ func within[T any](ctx context.Context, r *region, f func(context.Context) (T, e
 	return value, err
 }
 
-// A Memory is the store of a service without Redis. New subjects for which it has no place are not decided, whatever
-// on_unavailable says: nothing is away that could come back.
+// A Memory is the store of a service without Redis. While it is full new subjects are not decided, whatever on_unavailable says.
 type Memory struct {
 	*memstore.Store
 	occupancy *occupancy

@@ -81,8 +81,7 @@ var ignored = [][2]string{
 	{stopAtLimit, "a refusal never charges anything, unless SASH_ENVOY_COMPATIBLE is set"},
 }
 
-// Read reads the environment. A process that runs under the name of Envoy's service is in its place: a deployment of it,
-// whichever of its variables are set. An error names the wrong variable.
+// Read reads the environment. In place is a process under the name of Envoy's service. An error names the wrong variable.
 func Read(env func(string) string, inPlace bool) (*Settings, error) {
 	r := &reader{env: env}
 	s := &Settings{Deployed: inPlace || slices.ContainsFunc(own, func(name string) bool { return env(name) != "" })}

@@ -189,38 +189,30 @@ func compose(all []Exception, now time.Time, ahead time.Duration) (document, tim
 //go:embed replace.lua
 var replaceText string
 
-// version returns the version of the document, or "" if there is none.
-func (k *keeper) version(ctx context.Context) (string, error) {
+// get returns the document, or the beginning of it up to the byte at end; "" is none.
+func (k *keeper) get(ctx context.Context, end int64) (document, error) {
 	if k.client == nil {
-		return k.doc.version(), nil
+		return k.doc, nil
 	}
 	reply, err := k.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed {
-		return b.Getrange().Key(k.key).Start(0).End(versionLength - 1).Build()
+		return b.Getrange().Key(k.key).Start(0).End(end).Build()
 	})
 	if err != nil {
 		return "", err
 	}
-	return reply.ToString()
+	text, err := reply.ToString()
+	return document(text), err
 }
 
 // read returns the document, and the keeper's time.
-func (k *keeper) read(ctx context.Context) (document, time.Time, error) {
-	if k.client == nil {
-		return k.doc, time.Now(), nil
+func (k *keeper) read(ctx context.Context) (doc document, now time.Time, err error) {
+	if now = time.Now(); k.client != nil {
+		now, err = k.client.Time(ctx)
 	}
-	now, err := k.client.Time(ctx)
-	if err != nil {
-		return "", now, err
+	if err == nil {
+		doc, err = k.get(ctx, -1)
 	}
-	reply, err := k.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.Get().Key(k.key).Build() })
-	if rueidis.IsRedisNil(err) {
-		return "", now, nil
-	}
-	if err != nil {
-		return "", now, err
-	}
-	text, err := reply.ToString()
-	return document(text), now, err
+	return doc, now, err
 }
 
 // write replaces the document of version instead, until life is over. It reports false if there is another by now.
@@ -283,9 +275,9 @@ func (b *Book) Refresh(ctx context.Context) {
 	defer b.changing.Unlock()
 	timed, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	version, err := b.keeper.version(timed)
+	doc, err := b.keeper.get(timed, versionLength-1)
 	b.mu.Lock()
-	same := version == b.ver && !b.read.IsZero() && b.config == b.decider.Config()
+	same := doc.version() == b.ver && !b.read.IsZero() && b.config == b.decider.Config()
 	b.mu.Unlock()
 	if err == nil && !same {
 		_, _, _, err = b.fetch(timed)

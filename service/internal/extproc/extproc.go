@@ -1,5 +1,4 @@
-// Package extproc answers Envoy's external processing, envoy.service.ext_proc.v3, for token budgets: a request reserves the most
-// tokens that it can use, and its response settles them.
+// Package extproc answers Envoy's external processing for token budgets: requests reserve tokens, and responses settle them.
 package extproc
 
 import (
@@ -62,8 +61,7 @@ type Service struct {
 	ended   <-chan struct{}
 }
 
-// Register adds the protocol to a gRPC server. When ended is closed, streams that were admitted go on for some seconds, and then
-// end with OK: Envoy passes on the rest of the response.
+// Register adds the protocol to a server. When ended is closed, admitted streams go on for some seconds, and end with OK.
 func Register(server grpc.ServiceRegistrar, decider *decide.Decider, opts Options, ended <-chan struct{}) {
 	opts.Timeout = cmp.Or(opts.Timeout, time.Second)
 	s := &Service{decider: decider, opts: opts, log: throttle.Log{To: opts.Log}, ended: ended}

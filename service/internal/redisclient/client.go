@@ -299,8 +299,7 @@ func (c *Client) noticeReplica(ctx context.Context, m *connection, err error) er
 	return err
 }
 
-// hideContextError returns an error that is a context error only if the caller's context has ended. rueidis connects with
-// contexts of its own, whose errors must not look like the caller's.
+// hideContextError hides errors of the contexts with which rueidis connects: they must not look like the caller's.
 func hideContextError(ctx context.Context, err error) error {
 	switch {
 	case err == nil, ctx.Err() != nil, dialling(err): // a dialling error already says what it is

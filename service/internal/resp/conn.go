@@ -185,8 +185,7 @@ type mistake string
 // Error says what is wrong, in the words of Redis.
 func (m mistake) Error() string { return "Protocol error: " + string(m) }
 
-// frame returns the command that b begins with, and its length: 0 if it has not come whole. A command without arguments,
-// such as an empty line, is empty. The arguments lie in b. The error is a mistake.
+// frame returns the command that b begins with, which may be empty, and its length: 0 if it is not whole. The error is a mistake.
 func frame(b []byte) (args [][]byte, n int, err error) {
 	if len(b) == 0 {
 		return nil, 0, nil

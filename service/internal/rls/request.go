@@ -157,8 +157,7 @@ func statusOf(a *decide.Answer) *pb.RateLimitResponse_DescriptorStatus {
 	return st
 }
 
-// asCounted makes of a status what Envoy's service answers: nothing is left when the limit is exceeded, and the reset is
-// the end of the window, also if nothing is counted in it.
+// asCounted makes what Envoy's service answers: nothing left over a limit, and the end of the window as the reset.
 func asCounted(st *pb.RateLimitResponse_DescriptorStatus, a *decide.Answer) {
 	limit, ok := a.Tightest()
 	if !ok || a.BannedBy != nil || limit.Limit.Window <= 0 {
@@ -213,8 +212,7 @@ type Headers struct {
 	Limit, Remaining, Reset string
 }
 
-// of returns the headers for statuses: of the last that is over its limit, as Envoy's service does, or else of the one with
-// the fewest units left; none when nothing limits the request.
+// of returns the headers for the last status over its limit, as Envoy's service does, or else the one with the fewest units.
 func (h *Headers) of(statuses []*pb.RateLimitResponse_DescriptorStatus) []*corev3.HeaderValue {
 	var closest *pb.RateLimitResponse_DescriptorStatus
 	for _, st := range statuses {

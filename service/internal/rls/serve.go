@@ -126,8 +126,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	return nil
 }
 
-// checks answers health checks. It has no Watch, whose streams could last as long as their connections: a client that asks for
-// one takes the service for healthy, and learns by GOAWAY that it ends.
+// checks answers health checks, without Watch, whose streams could last: its clients learn by GOAWAY that the service ends.
 type checks struct {
 	healthpb.UnimplementedHealthServer
 	ready           func(context.Context) error

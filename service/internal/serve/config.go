@@ -172,8 +172,7 @@ type Options struct {
 	// Without GRPC, RESP or Admin that port is closed; without HTTP a free port is taken.
 	HTTP, GRPC, RESP, Admin string
 	TLS, TLSOfRESP          *tls.Config // of HTTP and of RESP; nil is plain text. Server has that of gRPC
-	// MaxConnections bounds the connections of HTTP, of gRPC and of RESP, each. Zero is DefaultMaxConnections. Where the
-	// process may have few descriptors the bound is lower.
+	// MaxConnections bounds those of HTTP, gRPC and RESP, each; few descriptors bound them too. Zero is DefaultMaxConnections.
 	MaxConnections int
 	MaxWait        time.Duration // bounds wait_up_to of a request, up to a day; zero is not at all
 	// AccessFile lists the callers of the HTTP, gRPC and RESP addresses and their rights. Empty is none: everyone may decide,

@@ -60,8 +60,7 @@ func (s *instance) listen(ctx context.Context) (ports, error) {
 	return p, nil
 }
 
-// runners returns what runs until its context ends: the ports, and what the store and the exceptions do beside them.
-// When draining is closed, health is down and requests are answered as before.
+// runners returns what runs until its context ends: the ports, the store and the exceptions. Draining puts health down.
 func (s *instance) runners(draining <-chan struct{}, ports ports) []func(context.Context) error {
 	envoy := s.Protocol
 	envoy.Timeout, envoy.Access, envoy.Stats, envoy.Log = s.patience(), s.gate, s.stats, s.Log

@@ -103,8 +103,7 @@ func statName(name string) string {
 // Describe implements prometheus.Collector. It describes nothing, because a rule has one label or two for its keys.
 func (r *Registry) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector. The counters that Envoy's rate limit service has are under the names and
-// labels that the mapping in that service gives them.
+// Collect implements prometheus.Collector, with the names and labels of the mapping of Envoy's rate limit service.
 func (r *Registry) Collect(to chan<- prometheus.Metric) {
 	r.collectRequests(to)
 	r.collectRules(to)

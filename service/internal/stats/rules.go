@@ -24,8 +24,7 @@ const (
 // outcomes counts by outcome, and by where the answer came from.
 type outcomes [doubted + 1][decide.Origins]atomic.Uint64
 
-// requestOutcome is o.Outcome, which the caller knows, with bans apart from other refusals, and Shadowed where a rule
-// that does not bind, or a candidate, would have refused it.
+// requestOutcome is outcome with bans apart, and Shadowed where what does not bind would have refused the request.
 func requestOutcome(o *decide.Observation, outcome decide.Outcome) decide.Outcome {
 	if o.Err != nil {
 		return outcome
