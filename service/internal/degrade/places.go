@@ -197,7 +197,8 @@ func NewHome(address string, budget time.Duration, store driver.Store, log *slog
 		"the home does not answer: rules with scope: global go on with units that this region has leased, and then by on_unavailable",
 		"the home answers again: rules with scope: global are decided")
 	var err error
-	h.watch, err = failover.New(store, &failover.Options{Budget: budget, Blip: lostAfter, OnChange: h.outages.change, OnError: h.outages.failure})
+	opts := failover.Options{Budget: budget, Blip: lostAfter, OnChange: h.outages.change, OnError: h.outages.failure}
+	h.watch, err = failover.New(store, &opts)
 	return h, err
 }
 
