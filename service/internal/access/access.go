@@ -253,9 +253,18 @@ func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServer
 		if err != nil {
 			return Status(err)
 		}
+		stream = identified{stream, With(stream.Context(), caller)}
 	}
 	return next(srv, stream)
 }
+
+// An identified stream has its caller in its context.
+type identified struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s identified) Context() context.Context { return s.ctx }
 
 // Call returns the sender of a gRPC call. The error is ErrUnknown; it is counted and logged.
 func (g *Gate) Call(ctx context.Context) (*Caller, error) {

@@ -406,3 +406,35 @@ func (s *Share) Give(client string, n int64) {
 		delete(s.held, client)
 	}
 }
+
+// A Room is bytes that are free, of which Add makes more. It is below zero for an instant where a request finds too few.
+type Room struct{ atomic.Int64 }
+
+// Take reports whether there are n bytes. The caller gives them back with Add.
+func (r *Room) Take(n int64) bool {
+	if r.Add(-n) >= 0 {
+		return true
+	}
+	r.Add(n)
+	return false
+}
+
+// Receive hands on the messages that a stream receives, and then the error that ended it. The stream ends with its context.
+func Receive[T any](ctx context.Context, receive func() (T, error)) (messages chan T, ended chan error) {
+	messages, ended = make(chan T), make(chan error, 1)
+	go func() {
+		for {
+			m, err := receive()
+			if err != nil {
+				ended <- err
+				return
+			}
+			select {
+			case messages <- m:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return messages, ended
+}

@@ -29,8 +29,7 @@ func (a *Answer) alone(ctx context.Context, charge bool) error {
 	return a.take(a.limits.limiter.AllowN(ctx, a.Key, a.need))
 }
 
-// impossible answers a part of a request that has more units than a limit. A part that has and that counts
-// what it refuses is charged with as many as it holds.
+// impossible answers a part of a request that can never fit. What counts refusals is charged with all that it holds.
 func (a *Answer) impossible(ctx context.Context) error {
 	if a.never && a.BannedBy == nil && a.limits.limiter != nil && a.limits.opts.CountRefused {
 		all := min(a.need, a.limits.limiter.Policy().MostUnits())
@@ -41,8 +40,7 @@ func (a *Answer) impossible(ctx context.Context) error {
 	return a.look(ctx)
 }
 
-// insist charges a part of Part.Always that was not charged because it, or the request, was refused. The refusal stands, also
-// if units have left meanwhile or the store fails.
+// insist charges a part of Part.Always that was refused. The refusal stands, also if units leave meanwhile or the store fails.
 func (a *Answer) insist(ctx context.Context, admitted bool) {
 	if !a.always || a.limits == nil || a.limits.limiter == nil || a.limits.opts.CountRefused || admitted && !a.Refused {
 		return
@@ -151,8 +149,7 @@ func failure(ctx context.Context, err error) error {
 	return &sash.StoreError{Err: err}
 }
 
-// together decides parts all or nothing, and reports whether they were admitted. Several go to the stores of their limiters,
-// because they may have other algorithms, places and failure modes.
+// together decides parts all or nothing, and reports whether they were admitted. Several may be in different stores.
 func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 	switch {
 	case len(parts) == 0:
@@ -205,16 +202,14 @@ type batch struct {
 	parts [][]*Answer // those that each charge is for
 }
 
-// A kind is what requests have in common that the store can decide in one step. A lease is of one subject, so that requests
-// for leased units have a kind each.
+// A kind is what requests that the store can decide in one step have in common. A lease is of one subject.
 type kind struct {
 	place  config.Place
 	opts   sash.Options
 	leased string // the key
 }
 
-// batchesOf puts parts together that the store can decide in one step, the same ones whatever the order of the parts.
-// Parts of one subject and policy are one request for the sum of their units.
+// batchesOf puts parts together that are one step of the store, in any order. Those of one subject and policy are one request.
 func batchesOf(parts []*Answer) []*batch {
 	parts = slices.Clone(parts)
 	slices.SortStableFunc(parts, func(a, b *Answer) int { return strings.Compare(a.Key, b.Key) })
@@ -250,8 +245,7 @@ func batchesOf(parts []*Answer) []*batch {
 	return batches
 }
 
-// neverFits reports whether parts of one subject, each of which fits alone, can never fit together. It gives each of
-// them the cost of all.
+// neverFits reports whether parts of one subject can never fit together. It gives each of them the cost of all.
 func (b *batch) neverFits() bool {
 	found := false
 	for i := range b.ops {
@@ -267,8 +261,7 @@ func (b *batch) neverFits() bool {
 	return found
 }
 
-// storeFor returns the store for batches. Where it answers by failure modes the strictest mode of the parts counts, each
-// for the units of its request.
+// storeFor returns the store for batches, with the strictest failure mode of the parts.
 func (d *Decider) storeFor(batches []*batch) (driver.Store, error) {
 	modes := modesOf(batches)
 	if len(batches) == 1 {
@@ -316,8 +309,7 @@ type subject struct {
 	policy *driver.Policy
 }
 
-// A home is the store of a subject. A look at leased units before they are charged would take a trip to the home of the
-// lease.
+// A home is the store of a subject. A look at leased units before the charge would be a trip to the home of the lease.
 type home struct {
 	driver.Store
 	leased bool

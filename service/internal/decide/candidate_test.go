@@ -169,9 +169,7 @@ func TestAnExceptionComesBeforeACandidate(t *testing.T) {
 			t.Errorf("%s%%: banned: %+v, %v, and the candidate says %+v", percent, v, err, w.last[0].Candidate)
 		}
 		w.Except(nil)
-		if err := w.Reset(t.Context(), "d", user.Entries); err != nil {
-			t.Fatal(err)
-		}
+		check(t, w.Reset(t.Context(), "d", user.Entries))
 		if ask(t, w.Decider, user); w.last[0].Candidate.Limits[0].Remaining != 1 {
 			t.Errorf("%s%%: after a reset the candidate has %d left", percent, w.last[0].Candidate.Limits[0].Remaining)
 		}

@@ -20,8 +20,7 @@ import (
 type Counting struct {
 	// Stop charges a refused request only to the parts that refuse it: STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT.
 	Stop bool
-	// Over remembers subjects that are over their limit, which are then neither asked for nor charged:
-	// LOCAL_CACHE_SIZE_IN_BYTES. Nil remembers none.
+	// Over is LOCAL_CACHE_SIZE_IN_BYTES: subjects over their limit, neither asked for nor charged. Nil is none.
 	Over *OverLimit
 }
 
@@ -126,8 +125,7 @@ func (a *Answer) chargeAll(ctx context.Context) error {
 	return a.countUnits(ctx, rest-res.Charged)
 }
 
-// countUnits has the store charge units under the policy of the part, which charges refusals too. They may be more than a
-// limit, which no limiter asks for.
+// countUnits charges units, refused or not. They may be more than a limit, which no limiter asks for.
 func (a *Answer) countUnits(ctx context.Context, units int64) error {
 	req := driver.Request{Key: a.Key, Cost: min(units, sash.MaxUnits), Policy: a.limits.limiter.Policy()}
 	answer, err := driver.Decide(ctx, a.limits.store, req)
@@ -149,8 +147,7 @@ func (a *Answer) countUnits(ctx context.Context, units int64) error {
 // none reports whether the limit has no units.
 func (l *limits) none() bool { return l.named[0].Units == 0 }
 
-// countNone makes the store count under a limit of no units. It counts as under one of one unit, which is over when
-// anything is charged.
+// countNone counts under a limit of no units as under one of one unit, which is over when anything is charged.
 func (d *Decider) countNone(a *Answer) error {
 	named := a.limits.named
 	limit := named[0]
@@ -164,8 +161,7 @@ func (d *Decider) countNone(a *Answer) error {
 	return nil
 }
 
-// each calls do with every part. Parts of one subject take turns in the order of the request, and others do not wait for
-// each other.
+// each calls do with every part: with those of one subject in their order, and with others at the same time.
 func each(ctx context.Context, parts []*Answer, do func(context.Context, *Answer) error) error {
 	if len(parts) == 1 {
 		return do(ctx, parts[0])

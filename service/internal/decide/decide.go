@@ -35,8 +35,7 @@ func New(cfg *config.Config, stores Stores) (*Decider, error) {
 	return d, d.Use(cfg)
 }
 
-// Use replaces the configuration. Requests that are being decided end under the one before. After an
-// error the configuration is unchanged.
+// Use replaces the configuration, unless there is an error. Requests that are being decided end under the one before.
 func (d *Decider) Use(cfg *config.Config) error {
 	if err := CheckKeys(cfg, d.keys); err != nil {
 		return err
@@ -146,8 +145,7 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 	return nil
 }
 
-// soften returns the error of a part, unless a store that fails must not stop a request there: a limit that does not
-// bind stops nothing.
+// soften returns the error of a part, unless the store failed and the part does not bind.
 func (a *Answer) soften(err error) error {
 	if !a.Soft() || !errors.Is(err, sash.ErrUnavailable) {
 		return err
@@ -156,11 +154,9 @@ func (a *Answer) soften(err error) error {
 	return nil
 }
 
-// Quotas refuse a request when none of them has room: a request that may go to one of several places has a quota for
-// each. A request with one quota is refused by it as by any limit.
+// Quotas refuse a request when none of them has room: one for each place that it may go to. One alone is a limit like others.
 
-// quotas marks the quotas of a resolved request. One that is alone is a limit like others, and those beside a part that
-// nothing limits are spared: see Answer.Soft.
+// quotas marks the quotas of a request. One alone is a limit like others; beside a part without limits they are spared.
 func (req *Request) quotas(answers []Answer) {
 	var only *Answer
 	n, room := 0, false
@@ -269,8 +265,7 @@ func chargeQuotas(ctx context.Context, answers []Answer, charge bool) (room bool
 // ErrNotLimited means that nothing counts what a request names, so that there is nothing to reset or to override.
 var ErrNotLimited = errors.New("nothing limits these entries")
 
-// Peek returns what Decide would answer now, and charges nothing. Observers are not notified. Errors are those of
-// Decide.
+// Peek returns what Decide would answer now, and charges nothing. It notifies no observer. Errors are those of Decide.
 func (d *Decider) Peek(ctx context.Context, req Request) ([]Answer, error) {
 	answers := make([]Answer, len(req.Parts))
 	err, room := d.resolve(&req, answers), false
@@ -337,15 +332,13 @@ func (d *Decider) State(ctx context.Context, domain string, entries []config.Ent
 	return s, s.Answer.look(ctx)
 }
 
-// Reset forgets what the subject of a request was charged, under its rule and an override of it. Other instances that
-// share the store may refuse it from memory for up to a second more. Errors are config.ErrUnknownDomain, ErrNotLimited,
-// and those of sash.Limiter.Reset.
+// Reset forgets what a subject was charged, under its rule and an override. Other instances may refuse it from memory for a
+// second more. Errors are config.ErrUnknownDomain, ErrNotLimited, and those of sash.Limiter.Reset.
 func (d *Decider) Reset(ctx context.Context, domain string, entries []config.Entry) error {
 	return d.ResetFor(ctx, Request{Domain: domain, Parts: []Part{{Entries: entries, Named: true}}})
 }
 
-// ResetFor is Reset for a request of one part, whose caller is no operator: it has to know a secret, not its name. The
-// error is also sash.ErrInvalidLimit.
+// ResetFor is Reset for a caller that has to know a secret, not its name. The error is also sash.ErrInvalidLimit.
 func (d *Decider) ResetFor(ctx context.Context, req Request) error {
 	part, r := &req.Parts[0], d.rules.Load()
 	if part.given != nil {

@@ -47,10 +47,7 @@ func part(text string, units int64) Part {
 // ask returns which parts were refused and what is left of each: "ok:4 | OVER:0".
 func ask(t *testing.T, d *Decider, parts ...Part) string {
 	t.Helper()
-	answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: parts, Lenient: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	answers := must(d.Decide(t.Context(), Request{Domain: "d", Parts: parts, Lenient: true}))(t)
 	var words []string
 	for _, a := range answers {
 		word := "ok"
@@ -167,27 +164,19 @@ func TestRefusalsThatCountAreSeenByTheNextLook(t *testing.T) {
 
 func parse(t testing.TB, text string) *config.Config {
 	t.Helper()
-	v, err := config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: []byte(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: []byte(text)}))(t)
 	return v
 }
 
 // use replaces the configuration of a decider.
 func use(t *testing.T, d *Decider, text string) {
 	t.Helper()
-	if err := d.Use(parse(t, text)); err != nil {
-		t.Fatal(err)
-	}
+	check(t, d.Use(parse(t, text)))
 }
 
 func newDecider(t testing.TB, cfg *config.Config, store driver.Store) *Decider {
 	t.Helper()
-	v, err := New(cfg, func(config.Place) (driver.Store, error) { return store, nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(New(cfg, func(config.Place) (driver.Store, error) { return store, nil }))(t)
 	return v
 }
 
@@ -195,10 +184,7 @@ func newDecider(t testing.TB, cfg *config.Config, store driver.Store) *Decider {
 func allowed(t *testing.T, d *Decider, req Request) bool {
 	t.Helper()
 	req.Domain, req.Lenient = "d", true
-	answers, err := d.Decide(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	answers := must(d.Decide(t.Context(), req))(t)
 	return !slices.ContainsFunc(answers, func(a Answer) bool { return !a.Allowed() })
 }
 
@@ -222,10 +208,7 @@ func (b *broken) Do(ctx context.Context, batch *driver.Batch) error {
 // substituted answers for a store by failure modes, as one of two instances.
 func substituted(t *testing.T, store driver.Store) *failover.Store {
 	t.Helper()
-	over, err := failover.New(store, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	over := must(failover.New(store, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }}))(t)
 	return over
 }
 
@@ -284,5 +267,22 @@ func TestRequestsWhileEverythingChanges(t *testing.T) {
 	changers.Wait()
 	if n := admitted.Load(); n > 40 || n == 0 {
 		t.Errorf("%d are admitted, and no limit had more than 40", n)
+	}
+}
+
+// check fails the test at once after an error. Package servertest, which has it too, needs this one.
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// must returns a function that returns the value, or fails the test at once after an error.
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		check(t, err)
+		return value
 	}
 }

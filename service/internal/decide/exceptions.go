@@ -17,10 +17,9 @@ const Ban = "ban"
 
 // An Exception is what an operator puts in the place of one subject's rule for a while: other limits, or a ban.
 type Exception struct {
-	// Domain and Entries are those of the requests that are meant. An override means requests with these entries and no
-	// others; a ban means all that begin with them, and a network among its values means every address and network
-	// within it. Values that a rule charges together (share_threshold) are meant together where the value is that of
-	// the rule, with its *, and one by one otherwise.
+	// Domain and Entries are those of the requests that are meant: of exactly these for an override, and of all that begin with
+	// them for a ban, where a network means all in it. Values that a rule charges together (share_threshold) are meant together
+	// where the value is that of the rule, with its *, and one by one otherwise.
 	Domain  string
 	Entries []config.Entry
 	// Limits are what holds instead of the rule's. None is a ban.
@@ -68,8 +67,7 @@ func (d *Decider) except(r *rules, all []Exception) {
 	}
 }
 
-// compileOverride makes the limits that an exception puts in its rule's place ready for use. The algorithm stays the
-// rule's, so that what was charged counts.
+// compileOverride makes the limits of an override ready. The algorithm stays the rule's, so that what was charged counts.
 func (d *Decider) compileOverride(r *rules, e Exception) (*limits, error) {
 	found, err := r.config.Find(e.Domain, e.Entries)
 	if err != nil {
@@ -165,8 +163,7 @@ func child[K comparable](of *map[K]*banTree, key K) *banTree {
 	return (*of)[key]
 }
 
-// find returns the ban on a request with these entries that ends last, or best. Charged is the entries as a rule charges
-// them. A nil tree has no bans.
+// find returns the ban on these entries, or on those that the rule charges, that ends last, or best. A nil tree has none.
 func (t *banTree) find(entries, charged []config.Entry, now time.Time, best *Exception) *Exception {
 	if t == nil {
 		return best
@@ -197,8 +194,7 @@ func (t *banTree) find(entries, charged []config.Entry, now time.Time, best *Exc
 	return best
 }
 
-// network returns what a value means if it is an address or a network: an address is a network of one, and IPv4 within
-// IPv6 is IPv4.
+// network returns the network that a value names: an address is a network of one, and IPv4 within IPv6 is IPv4.
 func network(value string) (netip.Prefix, bool) {
 	if !strings.ContainsAny(value, ".:") || strings.IndexByte("0123456789abcdefABCDEF:", value[0]) < 0 {
 		return netip.Prefix{}, false // without the cost of an error
@@ -221,8 +217,7 @@ func network(value string) (netip.Prefix, bool) {
 // clientBits is the part of an IPv6 address that a proxy's limit counts as one client.
 const clientBits = 64
 
-// Canonical returns the entries of a ban with each address and network in one form: an address without a zone, IPv4
-// within IPv6 as IPv4, and a network without the bits of a host.
+// Canonical returns the entries of a ban with each address and network in its one form, as netip writes it.
 func Canonical(entries []config.Entry) []config.Entry {
 	out := slices.Clone(entries)
 	for i, e := range out {
@@ -238,8 +233,7 @@ func Canonical(entries []config.Entry) []config.Entry {
 	return out
 }
 
-// Networks returns how many of the values of a ban are networks of more than one address. Each level that has some
-// multiplies what a lookup visits.
+// Networks returns how many values of a ban are networks of several addresses: each multiplies what a lookup visits.
 func Networks(entries []config.Entry) (n int) {
 	for _, e := range entries {
 		if p, isNet := network(e.Value); isNet && !p.IsSingleIP() {

@@ -38,10 +38,7 @@ func live(t *testing.T, text string) *Decider {
 func limitsFrom(t *testing.T, texts ...string) (out []sash.Limit) {
 	t.Helper()
 	for _, text := range texts {
-		l, err := sash.ParseLimit(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := must(sash.ParseLimit(text))(t)
 		out = append(out, l)
 	}
 	return out
@@ -53,10 +50,7 @@ func exception(entries string, life time.Duration, of ...sash.Limit) Exception {
 
 func decideOne(t *testing.T, d *Decider, entries string) Answer {
 	t.Helper()
-	v, err := one(t.Context(), d, One("d", part(entries, 1).Entries, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(one(t.Context(), d, One("d", part(entries, 1).Entries, nil)))(t)
 	return v
 }
 
@@ -149,9 +143,7 @@ func TestResetAndLook(t *testing.T) {
 	if err != nil || remaining(state.Answer) != 0 || state.Found.Rule == nil || state.Ban != nil {
 		t.Errorf("%+v, %v", state, err)
 	}
-	if err := d.Reset(t.Context(), "d", ann); err != nil {
-		t.Fatal(err)
-	}
+	check(t, d.Reset(t.Context(), "d", ann))
 	d.Except([]Exception{exception("user=ann", time.Hour)})
 	if state, err = d.State(t.Context(), "d", ann); err != nil || remaining(state.Answer) != 3 || state.Ban == nil {
 		t.Errorf("after the reset: %+v, %v", state, err)

@@ -168,9 +168,8 @@ func (a *Answer) origin() Origin {
 	return Origin(a.Source)
 }
 
-// Rule names, in metrics, the rule that limited part i: a domain and a rule of the configuration, or OfRequest. Both
-// are empty when nothing limits the part. They have no values of the request, and so are as few as the
-// configuration says.
+// Rule names the rule that limited part i: a domain and a rule of the configuration, or OfRequest; both empty where nothing
+// limits the part. They have no values of the request, and so are few.
 func (o *Observation) Rule(i int) (domain, rule string) {
 	switch a := &o.Answers[i]; {
 	case a.Rule != nil:
@@ -184,8 +183,7 @@ func (o *Observation) Rule(i int) (domain, rule string) {
 // OfRequest names request limits, as a rule.
 const OfRequest = "(request)"
 
-// Decisive returns the part that decided: the first that refused, or else the first that anything limits. It is
-// -1 when there is none.
+// Decisive returns the part that decided: the first that refused, or else the first that anything limits; -1 is none.
 func (o *Observation) Decisive() int {
 	first := -1
 	for i := range o.Answers {

@@ -54,14 +54,8 @@ descriptors:
 				admitted = admitted && key != "never" && key != "none" && (!limited || key == "shadow" || used[key]+p.Cost <= most)
 			}
 			req := Request{Domain: "d", Parts: parts, Lenient: true}
-			looked, err := d.Peek(t.Context(), req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			answers, err := d.Decide(t.Context(), req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			looked := must(d.Peek(t.Context(), req))(t)
+			answers := must(d.Decide(t.Context(), req))(t)
 			room, goes := true, true
 			for i := range answers {
 				room, goes = room && looked[i].Allowed(), goes && answers[i].Allowed()

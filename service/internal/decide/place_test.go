@@ -29,10 +29,7 @@ func TestALeaseThatIsTooLongForOtherLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := parse(t, "domain: d\ndescriptors: [{key: a, limits: [6000/10m], lease: 30s, candidate: {limits: [50/1s]}}]\n")
 		store := memstore.New(nil)
-		leased, err := lease.New(store, 30*time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		leased := must(lease.New(store, 30*time.Second))(t)
 		defer func() { _ = leased.Release(t.Context()) }()
 		d, err := New(cfg, func(p config.Place) (driver.Store, error) {
 			if p.Lease == 0 {
@@ -78,10 +75,7 @@ func TestARequestLimitOfAGlobalRule(t *testing.T) {
 					for range test.limit.Units {
 						asked := part(test.key, 1)
 						asked.RequestLimit = &test.limit
-						answers, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{asked}})
-						if err != nil {
-							t.Fatal(err)
-						}
+						answers := must(d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{asked}}))(t)
 						if answers[0].Allowed() {
 							admitted++
 						}
@@ -121,9 +115,7 @@ func TestResetEndsTheLeasesOfAnOverride(t *testing.T) {
 				d.Except([]Exception{exception("a=1", time.Hour, limitsFrom(t, "7000/10m")...)})
 			}
 			reset := time.Now()
-			if err := d.Reset(t.Context(), "d", part("a=1", 1).Entries); err != nil {
-				t.Fatal(err)
-			}
+			check(t, d.Reset(t.Context(), "d", part("a=1", 1).Entries))
 			for range 2 {
 				if a := ask(); a.At.Before(reset) {
 					t.Errorf("a unit that was charged %v before the reset is spent", reset.Sub(a.At))

@@ -89,9 +89,7 @@ func TestASettledBookingTakesNoPartOfAQueue(t *testing.T) {
 				t.Fatalf("%d: beyond its share it waits %v", i, a.Delay)
 			}
 			for range 2 {
-				if err := d.Settle(failover.WithClient(t.Context(), "a"), waits[i], 0); err != nil {
-					t.Fatal(err)
-				}
+				servertest.Check(t, d.Settle(failover.WithClient(t.Context(), "a"), waits[i], 0))
 			}
 			a, r := reserve("")
 			if r == nil {

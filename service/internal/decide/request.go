@@ -31,9 +31,8 @@ type Request struct {
 	// charged once within driver.RepeatTime, and a repetition gets the same answer. The same ID with another cost is
 	// another request. Empty is a request that is not repeated.
 	ID string
-	// Within is how long a request of one part can wait. If there is no room now, it is booked behind all requests that
-	// were booked before, and starts after Answer.Delay, which is not longer. Zero is not at all. A part that does not
-	// bind never waits.
+	// Within is how long a request of one part can wait: without room it is booked behind earlier ones, and starts after
+	// Answer.Delay, which is not longer. Zero is not at all. A part that does not bind never waits.
 	Within time.Duration
 	// Book lets the request wait for longer than the rule's MaxWait.
 	Book bool
@@ -50,13 +49,11 @@ var ErrNoQueue = errors.New("a rule with count_refused or block, or with an algo
 
 // A Part is one subject that a request asks units of: a descriptor of Envoy's.
 type Part struct {
-	// Entries are those of the request. The Decider replaces secret values by their names, so that whoever reads them
-	// afterwards sees none.
+	// Entries are those of the request. The Decider replaces secret values by their names, which is what others see.
 	Entries []config.Entry
 	// Cost is the units asked for. Zero only looks.
 	Cost int64
-	// RequestLimit is a limit in the request, which replaces the configuration's. Nil is none. One of no
-	// units refuses everything.
+	// RequestLimit replaces the configuration's limits. Nil is none. One of no units refuses everything.
 	RequestLimit *sash.Limit
 	// ByRule asks for the cost of the rule that matches, if one does, instead of Cost.
 	ByRule bool
@@ -64,8 +61,7 @@ type Part struct {
 	Always bool
 	// Refund gives the units back instead of asking for them, if the rule says how late a refund can come.
 	Refund bool
-	// Named takes the name of a secret, as answers and logs have it, for its value. It is for operators: a client's value
-	// is always taken for the secret itself.
+	// Named takes the name of a secret for its value: for operators. A client's value is always the secret itself.
 	Named bool
 
 	given   []sash.Limit     // the part brings its limits along: see Given
@@ -95,14 +91,12 @@ type Answer struct {
 	Cost int64
 	// Refused says that a limit of this part had no room, also where that does not bind.
 	Refused bool
-	// RefusedBy is the limit that refused: of several, the one that takes longest to have room. Its name is empty
-	// when the store was not asked because the units can never fit.
+	// RefusedBy is the limit that refused, and of several takes longest. Without a name the units can never fit.
 	RefusedBy sash.LimitResult
 	// BannedBy is the ban by which an operator refuses the subject, of several the last to end: RefusedBy is called Ban,
 	// and nothing was charged. Nil is none. The caller must not change it.
 	BannedBy *Exception
-	// Blocked says that the subject is kept out, because it was refused too often: see sash.Block. Each limit refuses until
-	// the block ends.
+	// Blocked says that the subject was refused too often, and is kept out: see sash.Block.
 	Blocked bool
 	// Limits is each limit's part of the answer; empty when nothing limits the part, or the store was not asked.
 	Limits []sash.LimitResult
@@ -114,9 +108,8 @@ type Answer struct {
 	// is empty it is sash.FromPolicy when the store failed, and means nothing otherwise.
 	Source sash.Source
 	Cause  error
-	// Candidate is what the limits that are tried beside the rule's decided, or would have: see config.Candidate.
-	// Nil when there are none, or that is not known. Enforced says, of a candidate, that it limited the part:
-	// then the two answers are the same.
+	// Candidate is what the limits that are tried beside the rule's decided, or would have: see config.Candidate. Nil is none, or
+	// not known. Enforced says, of a candidate, that it limited the part: then the two answers are the same.
 	Candidate *Answer
 	Enforced  bool
 	// Replaced says that another part's rule replaces this one's.
@@ -139,8 +132,7 @@ type Answer struct {
 	settles    bool // the charge is settled later
 }
 
-// Soft reports whether a refusal of the part does not bind: under shadow_mode, and of a quota while another one of the
-// request has room. A ban always binds.
+// Soft reports whether a refusal does not bind: in shadow_mode, or of a quota while another has room. A ban binds.
 func (a *Answer) Soft() bool { return a.Shadow() || a.spared && a.BannedBy == nil }
 
 // Shadow reports whether a refusal of the part never binds, because of shadow_mode.
@@ -211,8 +203,7 @@ func CheckKeys(cfg *config.Config, keys [][]byte) error {
 	return nil
 }
 
-// Named returns entries with secret values replaced by their names, for operators: a value that is a name stays.
-// The error is ErrNoSecretKeys.
+// Named returns entries with names for secret values, for operators: a name stays. The error is ErrNoSecretKeys.
 func (d *Decider) Named(domain string, entries []config.Entry) ([]config.Entry, error) {
 	named := d.named(d.Config(), domain, entries, 0, true)
 	if len(d.keys) == 0 && len(entries) > 0 && &named[0] != &entries[0] {
@@ -236,8 +227,7 @@ func (d *Decider) named(cfg *config.Config, domain string, entries []config.Entr
 	})
 }
 
-// hide replaces the secret values of a part by their names. Older are its entries as exceptions under the other keys
-// name them.
+// hide replaces the secret values of a part by their names. Older has the names under the other keys, if there are exceptions.
 func (d *Decider) hide(r *rules, domain string, part *Part) {
 	if part.hidden {
 		return

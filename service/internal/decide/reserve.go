@@ -41,8 +41,7 @@ type Reservation struct {
 	Key string
 	// Units is what was charged. Zero is nothing, which every settlement leaves as it is.
 	Units int64
-	// At is the store's clock when it charged, or the later instant at which a booking is charged, and Delay how much
-	// later.
+	// At is when it was charged, or a booking will be, by the store's clock, and Delay how much later that is.
 	At    time.Time
 	Delay time.Duration
 	// Policy is the policy that limited the subject. It may have changed since.

@@ -25,18 +25,13 @@ func reserve(t *testing.T, d *Decider, id, entries string, units int64) (Answer,
 
 func settle(t *testing.T, d *Decider, r *Reservation, used int64) {
 	t.Helper()
-	if err := d.Settle(t.Context(), r, used); err != nil {
-		t.Fatal(err)
-	}
+	check(t, d.Settle(t.Context(), r, used))
 }
 
 // left returns what a subject has left, by a look that charges nothing.
 func left(t *testing.T, d *Decider, entries string) int64 {
 	t.Helper()
-	v, err := peekOne(t.Context(), d, One("d", part(entries, 0).Entries, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must(peekOne(t.Context(), d, One("d", part(entries, 0).Entries, nil)))(t)
 	return remaining(v)
 }
 

@@ -80,8 +80,7 @@ func (d *Decider) compileLimits(place config.Place, opts *sash.Options, named []
 // is used, for every rule, and when reservations are settled. The error says why there is no such store.
 type Stores func(config.Place) (driver.Store, error)
 
-// storeBy returns the store of a place with failure modes, if it has any, of which those of a limit over all regions are
-// closed in place of local.
+// storeBy returns the store of a place with failure modes, if it has any. Over all regions closed stands in for local.
 func (d *Decider) storeBy(place config.Place, modes failover.Modes) (driver.Store, error) {
 	store, err := d.stores(place)
 	if err != nil {
@@ -101,8 +100,7 @@ func (d *Decider) storeBy(place config.Place, modes failover.Modes) (driver.Stor
 	return store, nil
 }
 
-// compileOwn is compileLimits for limits that a request brings along, in the place of a rule's. While the store is
-// unavailable there is no decision on them.
+// compileOwn is compileLimits for limits that a request brings along. While the store is unavailable there is no decision.
 func (d *Decider) compileOwn(place config.Place, opts sash.Options, own []sash.Limit) (*limits, error) {
 	if err := config.Fit(&opts, own); err != nil {
 		return nil, err
@@ -280,8 +278,7 @@ func (d *Decider) requestLimit(domain string, part *Part, a *Answer, counting bo
 // excepts reports whether there are exceptions.
 func (r *rules) excepts() bool { return r.overrides != nil || r.bans != nil }
 
-// limitsOf returns the limits that apply to a part, and the override and the ban that hold; nil is none. Without
-// exceptions it looks up the rule's limits and no more.
+// limitsOf returns the limits that apply to a part, and the override and the ban that hold; nil is none.
 func (r *rules) limitsOf(domain string, part *Part, found config.Found) (held *limits, overridden, banned *Exception) {
 	held = r.limits[found.Rule]
 	if !r.excepts() {
@@ -304,8 +301,7 @@ func (r *rules) limitsOf(domain string, part *Part, found config.Found) (held *l
 	return held, overridden, banned
 }
 
-// overrideOf returns the override of a subject, or nil. One of the value itself comes before one of values that are
-// charged together.
+// overrideOf returns the override of a subject, or nil. Its own comes before one of values that are charged together.
 func (r *rules) overrideOf(domain string, entries []config.Entry, found config.Found, now time.Time) *override {
 	if r.overrides == nil || found.Rule == nil {
 		return nil
@@ -318,18 +314,16 @@ func (r *rules) overrideOf(domain string, entries []config.Entry, found config.F
 	return nil
 }
 
-// Given returns a request of one part that brings its limits along. Its subject is the key, among all keys of such
-// requests and apart from those of every domain: no rule, override or ban applies to it. Its domain is OfRequest. The
-// limits slide, whatever the algorithm of rules that name none, and while the store is unavailable there is no decision.
-// A nil cost is 1.
+// Given returns a request of one part that brings its limits along. Its subject is the key, apart from those of every domain:
+// no rule, override or ban applies to it. Its domain is OfRequest. The limits slide, and while the store is unavailable
+// there is no decision. A nil cost is 1.
 func Given(key string, limits []sash.Limit, cost *int64) Request {
 	req := One(OfRequest, []config.Entry{{Key: "key", Value: key}}, cost)
 	req.Parts[0].given = limits
 	return req
 }
 
-// Subject names the subject of a request of one part, so that a port can keep requests on one subject in order. It is
-// not the key that the store gets, and empty if there is no such domain.
+// Subject names the subject of a request of one part, so that a port can keep order; empty if there is no such domain.
 func (d *Decider) Subject(req *Request) string {
 	part := &req.Parts[0]
 	if part.given != nil {

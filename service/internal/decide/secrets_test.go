@@ -21,18 +21,13 @@ var oldKey, newKey = bytes.Repeat([]byte("o"), 32), bytes.Repeat([]byte("n"), 32
 func keyed(t *testing.T, keys ...[]byte) *Decider {
 	t.Helper()
 	d := live(t, secretRules)
-	if err := d.NameSecrets(keys...); err != nil {
-		t.Fatal(err)
-	}
+	check(t, d.NameSecrets(keys...))
 	return d
 }
 
 func hiddenFor(t *testing.T, d *Decider, entries string) []config.Entry {
 	t.Helper()
-	out, err := d.Named("d", part(entries, 1).Entries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must(d.Named("d", part(entries, 1).Entries))(t)
 	return out
 }
 
@@ -43,9 +38,7 @@ func TestASecretIsCountedByItsName(t *testing.T) {
 	name := "hmac-" + sash.Secret(oldKey, "s3cret")
 	for i, want := range []string{"ok:1", "ok:0", "OVER:0"} {
 		d := newDecider(t, cfg, store)
-		if err := d.NameSecrets(oldKey); err != nil {
-			t.Fatal(err)
-		}
+		check(t, d.NameSecrets(oldKey))
 		asked := part("token=s3cret", 1)
 		if got := ask(t, d, asked); got != want {
 			t.Errorf("call %d: %s, want %s", i, got, want)

@@ -53,17 +53,11 @@ type Guard struct {
 	log     *slog.Logger
 }
 
-// New returns a guard before a store on Redis, which stays the caller's. It does no I/O: a service can start
-// while Redis is not there.
+// New returns a guard before a store on Redis, which stays the caller's. It does no I/O: Redis may be away.
 func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	opts.Log = cmp.Or(opts.Log, slog.Default())
-	if opts.Failed == nil {
-		opts.Failed = func(error) {}
-	}
-	if opts.Uncounted == nil {
-		opts.Uncounted = func() int64 { return 0 }
-	}
-	g := &Guard{log: opts.Log, address: opts.Address, outages: newOutages(&opts), fleet: &fleet{floor: opts.Instances, log: opts.Log}, home: opts.Home}
+	g := &Guard{log: opts.Log, address: opts.Address, fleet: &fleet{floor: opts.Instances, log: opts.Log}, home: opts.Home}
+	g.outages = newOutages(&opts, "Redis is down: calls are answered by the failure mode of their rule (on_unavailable)", "Redis is back")
 	id := secret.Text()
 	g.fleet.beat = func(ctx context.Context) (int, error) { return redis.Instances(ctx, "serve", id, lives) }
 	joined := stack.GroupCommit(redis)
@@ -90,8 +84,7 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	return g, nil
 }
 
-// The nodes of a Cluster have runs of slots until slots are moved, and a part is a short run: few parts lie on two
-// nodes, and no map of the nodes has to be kept.
+// A part is a short run of slots: few lie on two nodes, and no map of the nodes has to be kept.
 const (
 	slots = 16384
 	parts = 64
@@ -102,11 +95,12 @@ func (g *Guard) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	group.Go(func() { probe(ctx, g.Store) })
 	group.Go(func() { g.local.run(ctx) })
+	group.Go(func() { g.fleet.run(ctx) })
 	if g.home != nil {
 		group.Go(func() { probe(ctx, g.home.watch) })
 	}
-	defer group.Wait()
-	return g.fleet.run(ctx)
+	group.Wait()
+	return nil
 }
 
 // How often a store is asked while nobody calls it: each time half to all of the pause.
@@ -117,16 +111,13 @@ const (
 
 // probe asks the parts of a store that no call reaches, so that their state is right without traffic.
 func probe(ctx context.Context, store *failover.Store) {
-	for ctx.Err() == nil {
+	throttle.Repeat(ctx, func() time.Duration {
 		pause := idle
 		if err := store.Probe(ctx); err != nil { // OnError and OnChange log it
 			pause = absent
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause/2 + rand.N(pause/2)):
-		}
-	}
+		return pause/2 + rand.N(pause/2)
+	})
 }
 
 // closing bounds Close: it is part of the time that an orchestrator gives a service to end.
@@ -188,10 +179,13 @@ func (g *Guard) Health() Health {
 	if g.Store.State() != failover.Up {
 		h.Status, h.Cause = "degraded", g.outages.cause()
 	}
-	if g.home != nil {
-		var cause string
-		if h.Home, cause = g.home.state(); h.Home == "down" && h.Status == "ok" {
-			h.Status, h.Cause = "degraded", cause
+	switch {
+	case g.home == nil:
+	case g.home.Stats().Up:
+		h.Home = "up"
+	default:
+		if h.Home = "down"; h.Status == "ok" {
+			h.Status, h.Cause = "degraded", g.home.outages.cause()
 		}
 	}
 	return h
@@ -226,15 +220,8 @@ type sighting struct {
 func (f *fleet) instances() int { return max(f.floor, int(f.count.Load())) }
 
 // run sends heart-beats until the context ends. Instances that start together do not stay together.
-func (f *fleet) run(ctx context.Context) error {
-	for {
-		f.once(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(every/2 + rand.N(every/2)):
-		}
-	}
+func (f *fleet) run(ctx context.Context) {
+	throttle.Repeat(ctx, func() time.Duration { f.once(ctx); return every/2 + rand.N(every/2) })
 }
 
 func (f *fleet) once(ctx context.Context) {
@@ -267,9 +254,10 @@ func (f *fleet) note(now time.Time, n int) {
 	f.count.Store(int64(greatest))
 }
 
-// Outages logs when Redis goes down and comes back, and repeatedly, at intervals, a misconfiguration or a
-// rejected key, which need an operator.
+// Outages logs when a Redis, this region's or the home, goes down and comes back, and repeatedly, at intervals, a
+// misconfiguration or a rejected key, which need an operator.
 type outages struct {
+	down, again   string // what the log says
 	log           *slog.Logger
 	failed        func(error)
 	misconfigured throttle.Log
@@ -286,17 +274,22 @@ type outages struct {
 	during int64     // guarded by mu: uncounted in the last outage
 }
 
-func newOutages(opts *Options) *outages {
+func newOutages(opts *Options, down, again string) *outages {
 	const every = 10 * time.Second
-	log := opts.Log
-	return &outages{
-		log: log, failed: opts.Failed, uncounted: opts.Uncounted,
-		misconfigured: throttle.Log{To: log, Every: every}, rejected: throttle.Log{To: log, Every: every},
+	o := &outages{
+		down: down, again: again, log: opts.Log, failed: opts.Failed, uncounted: opts.Uncounted,
+		misconfigured: throttle.Log{To: opts.Log, Every: every}, rejected: throttle.Log{To: opts.Log, Every: every},
 	}
+	if o.failed == nil {
+		o.failed = func(error) {}
+	}
+	if o.uncounted == nil {
+		o.uncounted = func() int64 { return 0 }
+	}
+	return o
 }
 
-// newEpisode is the time without a failure after which the next failure begins an outage, if there is one. It is longer than
-// the failures that take Redis down are apart.
+// newEpisode without a failure begins a new outage. The failures that take Redis down are closer together.
 const newEpisode = 2 * time.Second
 
 // fails notes a failure. The caller holds mu.
@@ -316,9 +309,9 @@ func (o *outages) change(now failover.State, cause error) {
 	case now == failover.Down && o.since.IsZero():
 		o.fails()
 		o.since = time.Now()
-		o.log.Warn("Redis is down: calls are answered by the failure mode of their rule (on_unavailable)", "state", now.String(), "cause", cause)
+		o.log.Warn(o.down, "state", now.String(), "cause", cause)
 	case now == failover.Up && !o.since.IsZero():
-		o.log.Info("Redis is back", "state", now.String(), "after", time.Since(o.since).Round(time.Millisecond))
+		o.log.Info(o.again, "state", now.String(), "after", time.Since(o.since).Round(time.Millisecond))
 		o.since, o.back, o.during = time.Time{}, time.Now(), o.uncounted()-o.before
 	default:
 		o.log.Debug("Redis", "state", now.String(), "cause", cause)

@@ -20,7 +20,6 @@ import (
 	"example.com/sash/internal/apart"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
-	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/throttle"
 	"example.com/sash/stack"
@@ -156,8 +155,7 @@ func (s *places) close(ctx context.Context) (failed, kept error) {
 	return failed, group.Wait()
 }
 
-// never is a Blip that no failure lasts for. Where units are leased the home's breaker is in package lease: while the home is
-// away, units that this region holds are still spent.
+// never is a Blip that no failure lasts for: while the home is away, units that this region leased are still spent.
 const never = time.Duration(math.MaxInt64 / 8)
 
 // newPlaces returns the places over a Redis. Behind are the options of its own failover.
@@ -177,21 +175,16 @@ func (g *Guard) newPlaces(redis driver.Store, holder lease.Holder, opts *Options
 	return s
 }
 
-// A Home is a store that all regions share, for rules with scope: global: how to reach it, and what is known of it.
-// NewHome makes one.
+// A Home is the store that all regions share, for rules with scope: global. NewHome makes one.
 type Home struct {
 	// Store decides. NewHome sets it to the store of probes.
 	Store driver.Store
 
 	address string // without the password
-	log     *slog.Logger
 	budget  time.Duration
 	watch   *failover.Store // which probes ask
+	outages *outages        // of probes
 	counts  counts
-
-	mu    sync.Mutex
-	since time.Time // guarded by mu: when it stopped answering; zero while it answers
-	why   error     // guarded by mu: the last failure of a probe
 }
 
 // lostAfter is how long the home may fail before it counts as lost.
@@ -199,9 +192,13 @@ const lostAfter = time.Second
 
 // NewHome returns what watches a home, by probes of the store. Budget is the time that it has for one decision.
 func NewHome(address string, budget time.Duration, store driver.Store, log *slog.Logger) (*Home, error) {
-	h := &Home{Store: store, address: address, budget: budget, log: log.With("home", address)}
+	h := &Home{Store: store, address: address, budget: budget}
+	h.outages = newOutages(&Options{Log: log.With("home", address)},
+		"the home does not answer: rules with scope: global go on with units that this region has leased, and then by on_unavailable",
+		"the home answers again: rules with scope: global are decided")
 	var err error
-	h.watch, err = failover.New(store, &failover.Options{Budget: budget, Blip: lostAfter, OnChange: h.change, OnError: h.failure})
+	opts := failover.Options{Budget: budget, Blip: lostAfter, OnChange: h.outages.change, OnError: h.outages.failure}
+	h.watch, err = failover.New(store, &opts)
 	return h, err
 }
 
@@ -211,36 +208,6 @@ func (h *Home) Note(err error) {
 	if err != nil {
 		h.counts.failed.Add(1)
 	}
-}
-
-// change logs that the home is lost, and that it is found again. Every failed probe is a change too.
-func (h *Home) change(now failover.State, cause error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case now == failover.Down && h.since.IsZero():
-		h.since = time.Now()
-		h.log.Warn("the home does not answer: rules with scope: global go on with units that this region has leased, and then by on_unavailable", "error", cause)
-	case now == failover.Up && !h.since.IsZero():
-		h.log.Info("the home answers again: rules with scope: global are decided", "after", time.Since(h.since).Round(time.Millisecond))
-		h.since = time.Time{}
-	}
-}
-
-func (h *Home) failure(err error, _ failover.Kind) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.why = err
-}
-
-// state returns "up" or "down", and why it is down, as one of cause.All.
-func (h *Home) state() (state, why string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.since.IsZero() {
-		return "up", ""
-	}
-	return "down", cause.Of(h.why)
 }
 
 // HomeStats are counts since the start, and what is known of the home now.
@@ -256,12 +223,12 @@ type HomeStats struct {
 
 // Stats returns the counts.
 func (h *Home) Stats() HomeStats {
-	c := &h.counts
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	c, o := &h.counts, h.outages
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	return HomeStats{
 		Calls: c.calls.Load(), Failed: c.failed.Load(), Leased: c.leased.Load(), Spent: c.spent.Load(), Returned: c.returned.Load(),
-		Up: h.since.IsZero(), Address: h.address, Since: h.since,
+		Up: o.since.IsZero(), Address: h.address, Since: o.since,
 	}
 }
 
@@ -318,8 +285,7 @@ func (r *region) Forget(ctx context.Context, key string) error {
 	return err
 }
 
-// within calls the region's Redis, for the budget at most. A call that is late goes on in the background, until the client
-// gives its connection up.
+// within calls the region's Redis, for the budget at most. A late call goes on until the client gives its connection up.
 func within[T any](ctx context.Context, r *region, f func(context.Context) (T, error)) (T, error) {
 	timed, cancel := context.WithTimeout(ctx, r.budget)
 	defer cancel()
@@ -330,8 +296,7 @@ func within[T any](ctx context.Context, r *region, f func(context.Context) (T, e
 	return value, err
 }
 
-// A Memory is the store of a service without Redis. New subjects for which it has no place are not decided, whatever
-// on_unavailable says: nothing is away that could come back.
+// A Memory is the store of a service without Redis. While it is full new subjects are not decided, whatever on_unavailable says.
 type Memory struct {
 	*memstore.Store
 	occupancy *occupancy
@@ -410,16 +375,7 @@ func newOccupancy(store *memstore.Store, holds string, log *slog.Logger) *occupa
 
 // run looks every second until the context ends.
 func (o *occupancy) run(ctx context.Context) {
-	ticker := time.NewTicker(occupancyEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			o.look()
-		}
-	}
+	throttle.Repeat(ctx, func() time.Duration { o.look(); return occupancyEvery })
 }
 
 // look logs what has changed, and returns since when the store has been full; the zero time if it is not.

@@ -58,20 +58,14 @@ var quota = config.Place{Global: true, Lease: 20 * time.Second}
 
 func watching(t *testing.T, budget time.Duration, store driver.Store, log *slog.Logger) *Home {
 	t.Helper()
-	home, err := NewHome("far", budget, store, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	home := servertest.Must(NewHome("far", budget, store, log))(t)
 	return home
 }
 
 // regionOf returns a guard of a region with a home.
 func regionOf(t *testing.T, home *Home, log *slog.Logger) *Guard {
 	t.Helper()
-	g, err := New(redisstore.New(&scripts{}, nil), Options{Home: home, Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := servertest.Must(New(redisstore.New(&scripts{}, nil), Options{Home: home, Log: log}))(t)
 	return g
 }
 
@@ -82,10 +76,7 @@ func overseas(t *testing.T, home island, budget time.Duration) (*Guard, *sash.Li
 	log := slog.New(slog.NewTextHandler(&logged, nil))
 	g := regionOf(t, watching(t, budget, home, log), log)
 	g.places.holder.(*region).next = memstore.New(nil)
-	store, err := g.Place(quota)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := servertest.Must(g.Place(quota))(t)
 	l := limiterOf(t, store, sash.PerMinute(60_000))
 	return g, l, &logged
 }
@@ -96,10 +87,7 @@ func TestASilentHomeAndARuleWithoutLeases(t *testing.T) {
 		home := &asked{island: island{Store: memstore.New(nil), takes: time.Hour}}
 		log := slog.New(slog.DiscardHandler)
 		g := regionOf(t, watching(t, time.Second, home, log), log)
-		store, err := g.Place(config.Place{Global: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := servertest.Must(g.Place(config.Place{Global: true}))(t)
 		l := limiterOf(t, store, sash.PerMinute(5))
 		for i := range 1000 {
 			go func() { _, _ = l.Allow(t.Context(), fmt.Sprint(i)) }()
@@ -127,10 +115,7 @@ func (a *asked) Do(ctx context.Context, b *driver.Batch) error {
 
 // A place that cannot be opened is an error that says what to do.
 func TestPlacesThatAreNotThere(t *testing.T) {
-	g, err := New(redisstore.New(&scripts{}, nil), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := servertest.Must(New(redisstore.New(&scripts{}, nil), Options{}))(t)
 	if _, err := g.Place(config.Place{Global: true}); !errors.Is(err, config.ErrNoHome) {
 		t.Errorf("without a home: %v", err)
 	}
@@ -270,10 +255,7 @@ func TestAFullMemoryIsSeen(t *testing.T) {
 		if _, err := m.Place(config.Place{Global: true}); !errors.Is(err, config.ErrNoHome) {
 			t.Errorf("memory is a home: %v", err)
 		}
-		store, err := m.Place(config.Place{Lease: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := servertest.Must(m.Place(config.Place{Lease: time.Second}))(t)
 		l := limiterOf(t, store, sash.PerHour(10))
 		next := 0
 		grow := func(n int) {
@@ -349,14 +331,9 @@ func start(t *testing.T, c *counter, floor int) *fleet {
 	t.Helper()
 	f := &fleet{floor: floor, beat: c.beat, log: quiet}
 	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- f.run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	ended := make(chan struct{})
+	go func() { f.run(ctx); close(ended) }()
+	t.Cleanup(func() { stop(); <-ended })
 	synctest.Wait()
 	return f
 }
@@ -424,10 +401,7 @@ func TestOneNodeThatHangsIsNotTheWholeCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := limiterOf(t, g.Store, sash.PerHour(90_000))
-	policy, err := sash.NewPolicy(nil, sash.PerHour(90_000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := servertest.Must(sash.NewPolicy(nil, sash.PerHour(90_000)))(t)
 	// Keys of the node that will hang, and those whose whole part is elsewhere.
 	var hanging, healthy []string
 	const ends = slots / 3 // where the first of three nodes' slots do

@@ -34,10 +34,7 @@ func TestAReportCountsWhatAnOutageLetThrough(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		open, err := g.Store.With(failover.Modes{Rules: []failover.Rule{{Mode: failover.Open}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		open := servertest.Must(g.Store.With(failover.Modes{Rules: []failover.Rule{{Mode: failover.Open}}}))(t)
 		l := limiterOf(t, open, sash.PerMinute(10))
 		ask := func() {
 			if res, err := l.Allow(t.Context(), "k"); err == nil && res.Source == sash.FromPolicy {
@@ -197,29 +194,20 @@ func (s *scripts) Cluster() bool { return false }
 func guardOf(t *testing.T, s *scripts) (*Guard, *bytes.Buffer) {
 	t.Helper()
 	var out bytes.Buffer
-	g, err := New(redisstore.New(s, nil), Options{Instances: 2, Log: slog.New(slog.NewTextHandler(&out, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := servertest.Must(New(redisstore.New(s, nil), Options{Instances: 2, Log: slog.New(slog.NewTextHandler(&out, nil))}))(t)
 	return g, &out
 }
 
 func limiterOf(t *testing.T, store driver.Store, limit sash.Limit) *sash.Limiter {
 	t.Helper()
-	l, err := sash.New(store, nil, limit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := servertest.Must(sash.New(store, nil, limit))(t)
 	return l
 }
 
 // clientOf returns a client that is closed at the end of the test.
 func clientOf(t *testing.T, url string) *redisclient.Client {
 	t.Helper()
-	client, err := redisclient.New(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := servertest.Must(redisclient.New(url))(t)
 	t.Cleanup(client.Close)
 	return client
 }
@@ -263,10 +251,7 @@ func TestWhatIsLogged(t *testing.T) {
 func TestTheLogSaysWhatIsLostAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, out := guardOf(t, &scripts{err: errors.New("LOADING Redis is loading the dataset in memory")})
-		store, err := g.Store.With(failover.Modes{Rules: []failover.Rule{{Mode: failover.Local}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := servertest.Must(g.Store.With(failover.Modes{Rules: []failover.Rule{{Mode: failover.Local}}}))(t)
 		l := limiterOf(t, store, sash.PerHour(100))
 		if res, err := l.AllowN(t.Context(), "k", 7); err != nil || !res.Allowed {
 			t.Fatal(res, err)

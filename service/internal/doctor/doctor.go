@@ -52,9 +52,8 @@ type visit struct {
 	findings []Finding
 }
 
-// Run checks the Redis of a client, for a limiter whose keys begin with a prefix and whose store has so much time for one
-// decision. On a server that answers it takes a few seconds at most. It returns an error if the server does not answer or
-// does not accept the user.
+// Run checks the Redis of a client, for a limiter with a prefix and a budget for one decision. On a server that answers it
+// takes a few seconds. It returns an error if the server does not answer or does not accept the user.
 func Run(ctx context.Context, client *redisclient.Client, prefix string, budget time.Duration) ([]Finding, error) {
 	v := &visit{client: client, prefix: prefix, budget: budget, many: client.Cluster()}
 	if err := client.Ping(ctx); err != nil && !forbidden(err) {
@@ -104,8 +103,7 @@ type Way struct {
 	Prefix            string
 }
 
-// glob escapes what a pattern of keys does not mean literally. Redis takes none with spaces, and redis-cli reads quotes as its
-// own: any character stands for one.
+// glob escapes a pattern of keys. Redis takes none with spaces, and redis-cli reads quotes: any character stands for one.
 var glob = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`, " ", "?", "\t", "?", "\n", "?", "\v", "?", "\f", "?", "\r", "?", `"`, "?", "'", "?")
 
 // Line returns the ACL rules of a user with exactly the permissions that a limiter needs, whatever it had before.

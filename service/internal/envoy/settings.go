@@ -25,27 +25,22 @@ import (
 
 // Variables are settings of the service that have no flag, but for the path of Config.
 type Variables struct {
-	// Config is the file or directory of the configuration, which is loaded again when it changes. An empty Path is the
-	// built-in example. It has the defaults of rules too: of SASH_ALGORITHM, which a file that Envoy's service reads cannot
-	// say, and of SASH_ENVOY_COMPATIBLE.
+	// Config is the file or directory of the configuration, which is followed; an empty Path is the built-in example. It has the
+	// defaults of SASH_ALGORITHM, which a file of Envoy's service cannot say, and of SASH_ENVOY_COMPATIBLE.
 	Config config.Source
 	// Management is a server that sends the configuration, in place of Config. Nil is none.
 	Management *Source
-	// StartWithoutConfig starts although there is no valid configuration yet. Requests are answered with an error until
-	// there is one.
+	// StartWithoutConfig starts without a valid configuration: until there is one every answer is an error.
 	StartWithoutConfig bool
 	// RedisPrefix begins all keys on Redis. Empty is that of package redisstore.
 	RedisPrefix string
-	// ReadyNeedsRedis makes /healthcheck and gRPC health fail while Redis does not answer, and ReadyNeedsConfig while no
-	// domain is configured.
+	// ReadyNeedsRedis fails /healthcheck and gRPC health without Redis, and ReadyNeedsConfig without a domain.
 	ReadyNeedsRedis, ReadyNeedsConfig bool
-	// Protocol configures answers to Envoy. It has a Counting with SASH_ENVOY_COMPATIBLE: clients see what Envoy's service
-	// answers.
+	// Protocol configures answers to Envoy. With SASH_ENVOY_COMPATIBLE it has a Counting.
 	Protocol rls.Options
 	// Server configures the gRPC server.
 	Server rls.Server
-	// NearLimit is the share of a limit from which calls count as near it, above 0 and at most 1. Zero is that of
-	// package stats.
+	// NearLimit is the share of a limit, above 0 and at most 1, from which calls are near it. Zero is that of package stats.
 	NearLimit float64
 	// Milliseconds makes the response time in Prometheus count in milliseconds instead of seconds.
 	Milliseconds bool
@@ -54,9 +49,8 @@ type Variables struct {
 // Settings are the environment's settings.
 type Settings struct {
 	Variables
-	// Deployed reports whether this is a deployment of Envoy's service: one of its own variables is set. Only then are
-	// the addresses, Redis, the path of Config, LogLevel and LogJSON read, whose variables other programs use too. Unset
-	// variables have the defaults of that service.
+	// Deployed reports whether one of the variables of Envoy's service alone is set. Only then are the addresses, Redis, the
+	// path of Config, LogLevel and LogJSON read, which other programs use too, with the defaults of that service.
 	Deployed bool
 	// HTTP, GRPC and Admin are addresses to listen on.
 	HTTP, GRPC, Admin string
@@ -87,8 +81,7 @@ var ignored = [][2]string{
 	{stopAtLimit, "a refusal never charges anything, unless SASH_ENVOY_COMPATIBLE is set"},
 }
 
-// Read reads the environment. A process that runs under the name of Envoy's service is in its place: a deployment of it,
-// whichever of its variables are set. An error names the wrong variable.
+// Read reads the environment. In place is a process under the name of Envoy's service. An error names the wrong variable.
 func Read(env func(string) string, inPlace bool) (*Settings, error) {
 	r := &reader{env: env}
 	s := &Settings{Deployed: inPlace || slices.ContainsFunc(own, func(name string) bool { return env(name) != "" })}
@@ -259,8 +252,7 @@ func (r *reader) port(name, otherwise string, least uint64) string {
 	return p
 }
 
-// telemetry reads where metrics and traces are exported. Envoy's service sends to statsd by default; this one only if a
-// variable turns it on or names the server.
+// telemetry reads where metrics and traces go. Envoy's service has statsd by default; here a variable turns it on.
 func (r *reader) telemetry(deployed bool) telemetry.Exporters {
 	var t telemetry.Exporters
 	dog, plain := r.boolean("USE_DOG_STATSD"), r.boolean("USE_STATSD")
@@ -338,8 +330,7 @@ func (r *reader) management() *Source {
 	return m
 }
 
-// pairs reads what a variable lists between commas, each written as form is. An error does not show what it lists, which may
-// be secret.
+// pairs reads what a variable lists between commas, written as form. An error does not show it: it may be secret.
 func (r *reader) pairs(name, form string) (out [][2]string) {
 	if r.env(name) == "" {
 		return nil

@@ -10,7 +10,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	rls "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -24,6 +24,8 @@ import (
 
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/conns"
+	"example.com/sash/service/internal/throttle"
 )
 
 // TypeURL is the type of the resources.
@@ -47,8 +49,7 @@ type Source struct {
 	ServerName    string
 	// Headers are sent with each stream.
 	Headers map[string]string
-	// Retry is the pause before a stream is opened again, and the first one before a configuration is rejected again.
-	// Zero is three seconds.
+	// Retry is the pause before a new stream, and the first before another rejection. Zero is three seconds.
 	Retry time.Duration
 	// MaxMessage is the most bytes of a message from the server. Zero is the default of gRPC, 4 MiB.
 	MaxMessage int
@@ -56,11 +57,10 @@ type Source struct {
 	Lost func(error)
 }
 
-// Watch calls use with each valid configuration that the server sends, until ctx ends. It rejects a configuration that is
-// wrong, or for which use returns an error: it calls rejected with the error, which the server receives too. Calls do not
-// overlap. Servers answer a rejection at once with the same configuration: Watch calls rejected for the first one only,
-// and rejects further ones after pauses that grow to ten times Retry. Watch returns an error for an unusable address or
-// options; it retries a server that is away.
+// Watch calls use with each valid configuration that the server sends, until ctx ends. For one that is wrong, or that use
+// refuses, it calls rejected, and the server receives the error too. Calls do not overlap. Servers answer a rejection with the
+// same configuration: further rejections are not reported, and come after pauses that grow to ten times Retry. Watch returns an
+// error for an unusable address or options; it retries a server that is away.
 func (s Source) Watch(ctx context.Context, use func(*config.Config) error, rejected func(error)) error {
 	creds := insecure.NewCredentials()
 	if s.TLS {
@@ -82,17 +82,13 @@ func (s Source) Watch(ctx context.Context, use func(*config.Config) error, rejec
 	w := &subscription{Source: s, use: use, reject: rejected}
 	go func() {
 		defer func() { _ = conn.Close() }()
-		for ctx.Err() == nil {
-			err := w.stream(ctx, conn)
-			if ctx.Err() == nil && s.Lost != nil && !w.lost {
+		throttle.Repeat(ctx, func() time.Duration {
+			if err := w.stream(ctx, conn); ctx.Err() == nil && s.Lost != nil && !w.lost {
 				w.lost = true
 				s.Lost(err)
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(s.Retry):
-			}
-		}
+			return s.Retry
+		})
 	}()
 	return nil
 }
@@ -119,8 +115,7 @@ func (s *subscription) stream(ctx context.Context, conn *grpc.ClientConn) error 
 	if err != nil {
 		return err
 	}
-	arrived := make(chan arrival)
-	go receive(ctx, stream, arrived)
+	arrived, ended := conns.Receive(ctx, stream.Recv)
 	req := s.request()
 	due := time.NewTimer(0)
 	defer due.Stop()
@@ -132,43 +127,20 @@ func (s *subscription) stream(ctx context.Context, conn *grpc.ClientConn) error 
 			if err := stream.Send(req); err != nil {
 				return err
 			}
-		case a := <-arrived: // also before a rejection is due: this one is newer
-			if a.err != nil {
-				return a.err
-			}
-			if a.res.GetTypeUrl() != TypeURL {
-				return fmt.Errorf("the management server sent %s, which this process did not request", a.res.GetTypeUrl())
+		case err := <-ended:
+			return err
+		case res := <-arrived: // also before a rejection is due: this one is newer
+			if res.GetTypeUrl() != TypeURL {
+				return fmt.Errorf("the management server sent %s, which this process did not request", res.GetTypeUrl())
 			}
 			var pause time.Duration
-			req, pause = s.answer(a.res)
+			req, pause = s.answer(res)
 			due.Reset(pause)
 		}
 	}
 }
 
-// An arrival is a response of the server, or the error that ended its stream.
-type arrival struct {
-	res *discovery.DiscoveryResponse
-	err error
-}
-
-// receive hands on what a stream receives, until the stream or ctx ends.
-func receive(ctx context.Context, stream discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient, to chan<- arrival) {
-	for {
-		res, err := stream.Recv()
-		select {
-		case to <- arrival{res, err}:
-		case <-ctx.Done():
-			return
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// answer puts a configuration into use or rejects it, and returns the request that says so, and how long to wait before
-// it is sent.
+// answer uses a configuration or rejects it, and returns the request that says so, and how long to wait before it is sent.
 func (s *subscription) answer(res *discovery.DiscoveryResponse) (*discovery.DiscoveryRequest, time.Duration) {
 	cfg, err := s.read(res.GetResources())
 	if err == nil {
@@ -206,7 +178,7 @@ func (s Source) read(resources []*anypb.Any) (*config.Config, error) {
 	}
 	files := make([]config.File, len(resources))
 	for i, resource := range resources {
-		var message rls.RateLimitConfig
+		var message ratelimit.RateLimitConfig
 		if err := resource.UnmarshalTo(&message); err != nil {
 			return nil, fmt.Errorf("resource %d: %w", i, err)
 		}
@@ -223,9 +195,8 @@ func (s Source) read(resources []*anypb.Any) (*config.Config, error) {
 	return config.Parse(s.Defaults, s.Merge, files...)
 }
 
-// text returns a configuration in JSON, which is YAML, with what files say of a limit: its unit or none, and its units, also if
-// they are zero.
-func text(message *rls.RateLimitConfig) ([]byte, error) {
+// text returns a configuration in JSON, which is YAML, with what files must say: the key, and the units also if they are 0.
+func text(message *ratelimit.RateLimitConfig) ([]byte, error) {
 	packed, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(message)
 	if err != nil {
 		return nil, err
@@ -256,8 +227,7 @@ func text(message *rls.RateLimitConfig) ([]byte, error) {
 	return json.Marshal(config)
 }
 
-// unknown returns the name of a message with a field that this version's schema does not have, or "": without the field it
-// would be another configuration.
+// unknown returns the name of a message with a field that this version does not know, and that may change its meaning, or "".
 func unknown(m protoreflect.Message) (name string) {
 	if len(m.GetUnknown()) > 0 {
 		return string(m.Descriptor().Name())

@@ -148,8 +148,7 @@ type record struct {
 	Until int64 `json:"until"`
 }
 
-// parse returns the unexpired exceptions of a document, with times by this process's clock, which is ahead of the
-// keeper's by ahead.
+// parse returns the unexpired exceptions, with times by this process's clock, which is ahead of the keeper's by ahead.
 func (d document) parse(now time.Time, ahead time.Duration) ([]Exception, error) {
 	if d == "" {
 		return nil, nil
@@ -190,42 +189,33 @@ func compose(all []Exception, now time.Time, ahead time.Duration) (document, tim
 //go:embed replace.lua
 var replaceText string
 
-// version returns the version of the document, or "" if there is none.
-func (k *keeper) version(ctx context.Context) (string, error) {
+// get returns the document, or the beginning of it up to the byte at end; "" is none.
+func (k *keeper) get(ctx context.Context, end int64) (document, error) {
 	if k.client == nil {
-		return k.doc.version(), nil
+		return k.doc, nil
 	}
 	reply, err := k.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed {
-		return b.Getrange().Key(k.key).Start(0).End(versionLength - 1).Build()
+		return b.Getrange().Key(k.key).Start(0).End(end).Build()
 	})
 	if err != nil {
 		return "", err
 	}
-	return reply.ToString()
+	text, err := reply.ToString()
+	return document(text), err
 }
 
 // read returns the document, and the keeper's time.
-func (k *keeper) read(ctx context.Context) (document, time.Time, error) {
-	if k.client == nil {
-		return k.doc, time.Now(), nil
+func (k *keeper) read(ctx context.Context) (doc document, now time.Time, err error) {
+	if now = time.Now(); k.client != nil {
+		now, err = k.client.Time(ctx)
 	}
-	now, err := k.client.Time(ctx)
-	if err != nil {
-		return "", now, err
+	if err == nil {
+		doc, err = k.get(ctx, -1)
 	}
-	reply, err := k.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.Get().Key(k.key).Build() })
-	if rueidis.IsRedisNil(err) {
-		return "", now, nil
-	}
-	if err != nil {
-		return "", now, err
-	}
-	text, err := reply.ToString()
-	return document(text), now, err
+	return doc, now, err
 }
 
-// write replaces the document that has version instead. It reports false if the document has another version by now. The
-// document expires after life; zero means at once.
+// write replaces the document of version instead, until life is over. It reports false if there is another by now.
 func (k *keeper) write(ctx context.Context, instead string, doc document, life time.Duration) (bool, error) {
 	if k.client == nil {
 		k.doc = doc
@@ -271,28 +261,23 @@ func New(decider *decide.Decider, client *redisclient.Client, prefix string, log
 
 // Run applies the changes of other instances until the context ends. It returns nil.
 func (b *Book) Run(ctx context.Context) error {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for {
+	throttle.Repeat(ctx, func() time.Duration {
+		next := time.Now().Add(every)
 		b.Refresh(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+		return time.Until(next)
+	})
+	return nil
 }
 
-// Refresh checks for changes once. A service that calls it before it serves does not admit banned subjects in its first
-// second.
+// Refresh checks for changes once. Before a service serves it makes sure that bans hold from the first answer on.
 func (b *Book) Refresh(ctx context.Context) {
 	b.changing.Lock() // so that an older read is not applied after a change
 	defer b.changing.Unlock()
 	timed, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	version, err := b.keeper.version(timed)
+	doc, err := b.keeper.get(timed, versionLength-1)
 	b.mu.Lock()
-	same := version == b.ver && !b.read.IsZero() && b.config == b.decider.Config()
+	same := doc.version() == b.ver && !b.read.IsZero() && b.config == b.decider.Config()
 	b.mu.Unlock()
 	if err == nil && !same {
 		_, _, _, err = b.fetch(timed)
@@ -308,8 +293,7 @@ func (b *Book) Refresh(ctx context.Context) {
 	}
 }
 
-// fetch reads the document and applies it. It returns the exceptions, the version, and how far this process's clock is
-// ahead of the keeper's.
+// fetch reads and applies the document. It returns the exceptions, the version, and the ahead of parse.
 func (b *Book) fetch(ctx context.Context) (all []Exception, version string, ahead time.Duration, err error) {
 	doc, at, err := b.keeper.read(ctx)
 	now := time.Now()
@@ -379,8 +363,7 @@ func (b *Book) List(kind Kind) []Exception {
 	return out
 }
 
-// Status returns when the keeper last answered, zero for never, and the error of the last read, or nil. After an error, the
-// exceptions from before hold.
+// Status returns when the keeper last answered, zero for never, and the error of the last read: earlier exceptions hold then.
 func (b *Book) Status() (read time.Time, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

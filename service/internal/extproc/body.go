@@ -10,8 +10,7 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// outputs are the fields that set the maximum output of a request, by the end of its path. Requests to other paths, such as
-// those for embeddings, have none.
+// outputs are the fields with the maximum output of a request, by the end of its path. Other paths have none.
 var outputs = []struct{ format, path, field string }{
 	{"openai", "/chat/completions", "max_completion_tokens"},
 	{"openai", "/completions", "max_tokens"},
@@ -21,8 +20,7 @@ var outputs = []struct{ format, path, field string }{
 	{"gemini", ":streamGenerateContent", "generationConfig.maxOutputTokens"},
 }
 
-// prepare returns the most tokens that a request can use, and its body with a maximum output and with usage asked for, if they
-// were missing; nil is no change.
+// prepare returns the most tokens that a request can use, and its body with a maximum output and usage added; nil is no change.
 func prepare(path string, body []byte, streams bool, tokens *config.Tokens) (outgoing.Bound, []byte, error) {
 	bound, err := outgoing.Estimate(body, &outgoing.EstimateOptions{Default: tokens.DefaultMax})
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package extproc answers Envoy's external processing, envoy.service.ext_proc.v3, for token budgets: a request reserves the most
-// tokens that it can use, and its response settles them.
+// Package extproc answers Envoy's external processing for token budgets: requests reserve tokens, and responses settle them.
 package extproc
 
 import (
@@ -10,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +17,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ext "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -29,6 +26,7 @@ import (
 	"example.com/sash/outgoing"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/httpapi"
 	"example.com/sash/service/internal/stats"
@@ -36,42 +34,37 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// questionKey is the initial metadata of Envoy's ext_proc filter with what requests are counted by, as the URL of forward-auth
-// has it: domain=ai&descriptor=header:x-user.
+// questionKey is the initial metadata with what requests are counted by, as in forward-auth: domain=ai&descriptor=header:x-user.
 const questionKey = "sash"
 
 // Method is the method of the protocol.
 const Method = ext.ExternalProcessor_Process_FullMethodName
 
-const (
-	grace     = 5 * time.Second // how long streams go on when the service ends, less than the gRPC server waits for them
-	maxBodies = 64 << 20        // bytes that are being decided at once
-)
+// grace is how long streams go on when the service ends, less than the gRPC server waits for them.
+const grace = 5 * time.Second
 
 // Options for a Service.
 type Options struct {
 	Timeout time.Duration // of one decision; zero is one second
+	Room    *conns.Room   // bounds the bodies that are being decided
 	Access  *access.Gate  // says which callers may decide; nil lets all
 	Stats   *stats.Registry
 	Log     *slog.Logger
 }
 
-// A Service answers streams. Only what was admitted goes on: before that an error ends the stream, and Envoy answers by
-// status_on_error.
+// A Service answers streams. Before a request is admitted an error ends its stream, and Envoy answers by status_on_error.
 type Service struct {
 	ext.UnimplementedExternalProcessorServer
 	decider *decide.Decider
 	opts    Options
 	log     throttle.Log
-	bodies  *semaphore.Weighted
 	ended   <-chan struct{}
 }
 
-// Register adds the protocol to a gRPC server. When ended is closed, streams that were admitted go on for some seconds, and then
-// end with OK: Envoy passes on the rest of the response.
+// Register adds the protocol to a server. When ended is closed, admitted streams go on for some seconds, and end with OK.
 func Register(server grpc.ServiceRegistrar, decider *decide.Decider, opts Options, ended <-chan struct{}) {
 	opts.Timeout = cmp.Or(opts.Timeout, time.Second)
-	s := &Service{decider: decider, opts: opts, log: throttle.Log{To: opts.Log}, bodies: semaphore.NewWeighted(maxBodies), ended: ended}
+	s := &Service{decider: decider, opts: opts, log: throttle.Log{To: opts.Log}, ended: ended}
 	ext.RegisterExternalProcessorServer(server, s)
 }
 
@@ -91,34 +84,13 @@ type process struct {
 }
 
 // Process implements the protocol.
-func (s *Service) Process(stream ext.ExternalProcessor_ProcessServer) (err error) {
+func (s *Service) Process(stream ext.ExternalProcessor_ProcessServer) error {
 	p := &process{Service: s, header: http.Header{}, readable: true}
-	defer func() {
-		if fault := recover(); fault != nil {
-			s.opts.Stats.Service.Panics.Add(1)
-			s.opts.Log.Error("a stream ended because of a fault", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
-			err = status.Error(codes.Internal, "the stream ended because of a fault of the service")
-		}
-	}()
 	if err := p.begin(stream.Context()); err != nil {
 		return err
 	}
 	defer p.settle()
-	requests := make(chan *ext.ProcessingRequest)
-	go func() {
-		defer close(requests)
-		for {
-			req, err := stream.Recv()
-			if err != nil {
-				return // the client has left, or the upstream
-			}
-			select {
-			case requests <- req:
-			case <-stream.Context().Done():
-				return
-			}
-		}
-	}()
+	requests, left := conns.Receive(p.ctx, stream.Recv)
 	ended, late := s.ended, (<-chan time.Time)(nil)
 	for {
 		select {
@@ -126,10 +98,9 @@ func (s *Service) Process(stream ext.ExternalProcessor_ProcessServer) (err error
 			ended, late = nil, time.After(grace)
 		case <-late:
 			return p.over()
-		case req, open := <-requests:
-			if !open {
-				return p.over()
-			}
+		case <-left: // the client, or the upstream
+			return p.over()
+		case req := <-requests:
 			res, last, err := p.handle(req)
 			if err == nil {
 				err = stream.Send(res)
@@ -151,11 +122,8 @@ func (p *process) over() error {
 
 // begin reads what the filter says.
 func (p *process) begin(ctx context.Context) error {
-	caller, err := p.opts.Access.Call(ctx)
-	if err != nil {
-		return access.Status(err)
-	}
-	p.ctx = access.With(ctx, caller)
+	p.ctx = ctx
+	var err error
 	p.question, err = httpapi.ParseQuestion(strings.Join(metadata.ValueFromIncomingContext(ctx, questionKey), "&"))
 	if err == nil {
 		_, err = p.decider.Config().Find(p.question.Domain, nil)
@@ -261,13 +229,12 @@ func (p *process) responseHeaders(h *ext.HttpHeaders) {
 	}
 }
 
-// admit decides a request by its body, which may be empty. It returns the refusal, or the body that the upstream gets
-// instead; nil is the same.
+// admit decides a request by its body, which may be empty. It returns the refusal, or the body to send instead; nil is the same.
 func (p *process) admit(body []byte) (refusal *ext.ProcessingResponse, changed []byte) {
-	if !p.bodies.TryAcquire(int64(len(body))) {
+	if !p.opts.Room.Take(int64(len(body))) {
 		return p.refuse(http.StatusServiceUnavailable, "too many large requests are under way: send this one again", nil), nil
 	}
-	defer p.bodies.Release(int64(len(body)))
+	defer p.opts.Room.Add(int64(len(body)))
 	var of struct {
 		Model  string
 		Stream bool

@@ -70,15 +70,14 @@ func beginWith(t *testing.T, rights string) *world {
 	w := &world{t: t, decider: servertest.Decider(t, memstore.New(nil), policy), stats: stats.New(nil), ended: make(chan error, 1)}
 	quiet, gate := slog.New(slog.DiscardHandler), servertest.Gate(t, rights)
 	listener := servertest.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
+	protocol := rls.New(w.decider, &rls.Options{Access: gate, Log: quiet})
 	tokens := func(to grpc.ServiceRegistrar, ended <-chan struct{}) {
-		extproc.Register(to, w.decider, extproc.Options{Access: gate, Stats: w.stats, Log: quiet}, ended)
+		extproc.Register(to, w.decider, extproc.Options{Room: &protocol.Room, Access: gate, Stats: w.stats, Log: quiet}, ended)
 	}
 	server := rls.Server{Log: quiet, Lasting: []rls.Lasting{{Method: extproc.Method, Register: tokens}}}
 	var ctx context.Context
 	ctx, w.stop = context.WithCancel(context.Background())
-	go func() {
-		w.ended <- server.Serve(ctx, listener, rls.New(w.decider, &rls.Options{Access: gate, Log: quiet}))
-	}()
+	go func() { w.ended <- server.Serve(ctx, listener, protocol) }()
 	conn := servertest.Must(grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	w.client = ext.NewExternalProcessorClient(conn)
 	t.Cleanup(func() {
@@ -336,29 +335,26 @@ func TestAFilterThatIsConfiguredWrongly(t *testing.T) {
 			t.Errorf("%q: %v", question, err)
 		}
 	}
-	s := w.open(question)
-	s.ask(requestHeaders(false, ":path", "/"))
-	servertest.Check(t, s.Send(&ext.ProcessingRequest{Request: &ext.ProcessingRequest_RequestBody{RequestBody: &ext.HttpBody{Body: []byte("{")}}}))
-	if err := s.ends(); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("a body in pieces: %v", err)
-	}
-	s = w.open(question)
-	s.ask(requestHeaders(false, ":path", "/"))
-	servertest.Check(t, s.Send(responseHeaders(false, ":status", "200")))
-	if err := s.ends(); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("a response to a request without its body: %v", err)
-	}
-	s = w.open(question)
-	s.ask(requestHeaders(false, ":path", "/"))
-	servertest.Check(t, s.CloseSend())
-	if err := s.ends(); err == nil {
-		t.Error("a stream without a decision ends with OK")
-	}
-	s = w.open(question)
-	s.ask(requestHeaders(false, ":path", "/"))
-	servertest.Check(t, s.Send(requestBody(pad(5<<20, 10))))
-	if err := s.ends(); err == nil {
-		t.Error("a stream with too large a body ends with OK")
+	pieces := &ext.ProcessingRequest{Request: &ext.ProcessingRequest_RequestBody{RequestBody: &ext.HttpBody{Body: []byte("{")}}}
+	for name, c := range map[string]struct {
+		send *ext.ProcessingRequest // behind the headers; nil is the end
+		want codes.Code
+	}{
+		"a body in pieces":                         {pieces, codes.InvalidArgument},
+		"a response to a request without its body": {responseHeaders(false, ":status", "200"), codes.InvalidArgument},
+		"a stream without a decision":              {nil, codes.Unavailable},
+		"too large a body":                         {requestBody(pad(5<<20, 10)), codes.ResourceExhausted},
+	} {
+		s := w.open(question)
+		s.ask(requestHeaders(false, ":path", "/"))
+		if c.send == nil {
+			servertest.Check(t, s.CloseSend())
+		} else {
+			servertest.Check(t, s.Send(c.send))
+		}
+		if err := s.ends(); status.Code(err) != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -421,8 +417,6 @@ func TestManyLongStreams(t *testing.T) {
 	time.Sleep(11 * time.Second)
 	for _, s := range all {
 		s.ask(responseBody(used, true))
-		if err := s.ends(); err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, s.ends())
 	}
 }

@@ -41,7 +41,7 @@ func begin(t *testing.T, rules string) *world {
 	memory := degrade.NewMemory(memstore.Options{}, slog.New(slog.DiscardHandler))
 	cfg := servertest.Must(config.Parse(config.Defaults{}, false, config.File{Name: "rules.yaml", Text: []byte(rules)}))(t)
 	w := &world{t: t, memory: memory, decider: servertest.Must(decide.New(cfg, memory.Place))(t), ended: make(chan struct{})}
-	w.service = &Service{Decider: w.decider, Timeout: time.Second, Panicked: func() { t.Error("a panic") }, Log: slog.New(slog.DiscardHandler)}
+	w.service = &Service{Decider: w.decider, Timeout: time.Second, Log: slog.New(slog.DiscardHandler)}
 	w.service.Register(grpc.NewServer(), w.ended)
 	return w
 }

@@ -18,11 +18,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -36,6 +34,7 @@ import (
 
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/throttle"
 )
@@ -66,11 +65,10 @@ const Method = pb.RateLimitQuotaService_StreamRateLimitQuotas_FullMethodName
 // A Service assigns quota. Its fields must not change once it is registered.
 type Service struct {
 	pb.UnimplementedRateLimitQuotaServiceServer
-	Decider  *decide.Decider
-	Access   *access.Gate  // says which callers may decide; nil lets all
-	Timeout  time.Duration // bounds one decision
-	Panicked func()        // is called for each fault
-	Log      *slog.Logger
+	Decider *decide.Decider
+	Access  *access.Gate  // says which callers may decide; nil lets all
+	Timeout time.Duration // bounds one decision
+	Log     *slog.Logger
 
 	log     throttle.Log
 	ended   <-chan struct{} // streams end then
@@ -108,44 +106,23 @@ type stream struct {
 
 // StreamRateLimitQuotas implements the protocol. It ends with UNAVAILABLE when the service does, RESOURCE_EXHAUSTED if there are
 // too many streams, UNAUTHENTICATED and PERMISSION_DENIED for a caller without the right, and INVALID_ARGUMENT for another domain.
-func (s *Service) StreamRateLimitQuotas(envoy pb.RateLimitQuotaService_StreamRateLimitQuotasServer) (err error) {
+func (s *Service) StreamRateLimitQuotas(envoy pb.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
 	defer s.streams.Add(-1)
 	if s.streams.Add(1) > maxStreams {
 		return status.Error(codes.ResourceExhausted, "too many streams of quota")
 	}
 	ctx, end := context.WithCancel(envoy.Context())
 	defer end()
-	caller, err := s.Access.Call(ctx)
-	if err != nil {
-		return access.Status(err)
-	}
-	st := &stream{Service: s, ctx: access.With(ctx, caller), buckets: make(map[string]*bucket)}
+	st := &stream{Service: s, ctx: ctx, buckets: make(map[string]*bucket)}
 	defer func() {
-		if fault := recover(); fault != nil {
-			s.Panicked()
-			s.Log.Error("a stream of quota ended because of a fault", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
-			err = status.Error(codes.Internal, "a fault of the service")
-		}
 		for key := range st.buckets {
 			st.forget(key)
 		}
 	}()
-	reports, failed := make(chan *pb.RateLimitQuotaUsageReports), make(chan error, 1)
-	go func() {
-		for {
-			m, err := envoy.Recv()
-			if err != nil {
-				failed <- err
-				return
-			}
-			select {
-			case reports <- m:
-				<-time.After(time.Second / maxReports)
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
+	reports, failed := conns.Receive(ctx, func() (*pb.RateLimitQuotaUsageReports, error) {
+		<-time.After(time.Second / maxReports)
+		return envoy.Recv()
+	})
 	return st.run(reports, failed, envoy.Send)
 }
 
@@ -212,8 +189,7 @@ func (st *stream) take(m *pb.RateLimitQuotaUsageReports) error {
 	return nil
 }
 
-// push asks for the assignments that are due, and returns them. When that takes so long that grants could arrive late, everything
-// is denied, and what was granted goes back later.
+// push returns the assignments that are due. If it takes so long that grants could arrive late, it denies everything instead.
 func (st *stream) push() (actions []*pb.RateLimitQuotaResponse_BucketAction) {
 	actions, st.deny = st.deny, nil
 	began := time.Now()

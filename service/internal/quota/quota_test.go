@@ -230,17 +230,26 @@ func TestWhatWasAdmittedWithoutAGrantIsCharged(t *testing.T) {
 	})
 }
 
-// A failing store is one that is away while it fails.
-type failing struct {
+// A faulty store is away for a while, or its charges take a while.
+type faulty struct {
 	driver.Passthrough
-	away atomic.Bool
+	away  atomic.Bool
+	takes atomic.Int64
 }
 
-func (f *failing) Do(ctx context.Context, b *driver.Batch) error {
+func (f *faulty) Do(ctx context.Context, b *driver.Batch) error {
 	if f.away.Load() {
 		return fmt.Errorf("away")
 	}
-	return f.Store.Do(ctx, b)
+	err := f.Store.Do(ctx, b)
+	if b.Ops[0].MayCharge() > 0 {
+		time.Sleep(time.Duration(f.takes.Load()))
+	}
+	return err
+}
+
+func (w *world) faulty() *faulty {
+	return &faulty{Passthrough: driver.Passthrough{Store: servertest.Must(w.memory.Place(config.Place{Lease: 2 * time.Second}))(w.t)}}
 }
 
 // While the store is away the rule says what the next grant is.
@@ -248,11 +257,9 @@ func TestTheStoreIsAway(t *testing.T) {
 	for mode, wants := range map[string]bool{"closed": false, "open": true} {
 		synctest.Test(t, func(t *testing.T) {
 			w := begin(t, rules)
-			store := &failing{Passthrough: driver.Passthrough{Store: servertest.Must(w.memory.Place(config.Place{Lease: 2 * time.Second}))(t)}}
-			behind := servertest.Must(failover.New(store, nil))(t)
-			text := "domain: d\ndescriptors: [{key: user, limits: [1000/1m], lease: 2s, on_unavailable: " + mode + "}]"
-			cfg := servertest.Must(config.Parse(config.Defaults{}, false, config.File{Name: "rules.yaml", Text: []byte(text)}))(t)
-			w.decider = servertest.Must(decide.New(cfg, func(config.Place) (driver.Store, error) { return behind, nil }))(t)
+			store := w.faulty()
+			w.decider = servertest.Decider(t, servertest.Must(failover.New(store, nil))(t),
+				"domain: d\ndescriptors: [{key: user, limits: [1000/1m], lease: 2s, on_unavailable: "+mode+"}]")
 			w.service.Decider = w.decider
 			e := w.envoy()
 			defer e.kill()
@@ -359,25 +366,11 @@ func TestRefundsLeaveWhatWasSpent(t *testing.T) {
 	}
 }
 
-// A slow store is one whose charges take a while.
-type slow struct {
-	driver.Passthrough
-	takes atomic.Int64
-}
-
-func (s *slow) Do(ctx context.Context, b *driver.Batch) error {
-	err := s.Store.Do(ctx, b)
-	if b.Ops[0].MayCharge() > 0 {
-		time.Sleep(time.Duration(s.takes.Load()))
-	}
-	return err
-}
-
 // A grant that could arrive too late is not given.
 func TestALateGrantIsNotGiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begin(t, rules)
-		store := &slow{Passthrough: driver.Passthrough{Store: servertest.Must(w.memory.Place(config.Place{Lease: 2 * time.Second}))(t)}}
+		store := w.faulty()
 		w.service.Decider = servertest.Decider(t, store, rules)
 		w.decider = w.service.Decider
 		e := w.envoy()

@@ -55,8 +55,7 @@ type connection struct {
 	since   time.Time
 }
 
-// New returns a client for a Redis URL, or a plain host:port. It does not connect, so it succeeds even while Redis is
-// down.
+// New returns a client for a Redis URL, or host:port. It does not connect: Redis may be down.
 func New(url string) (*Client, error) {
 	t, err := parse(url)
 	if err != nil {
@@ -65,8 +64,7 @@ func New(url string) (*Client, error) {
 	return clientOf(t), nil
 }
 
-// Far is New for a server that may be an ocean away: unless the URL has others, dial_timeout is 5 s, which is enough for
-// the trips of TLS, and read_timeout 3 s.
+// Far is New for a server that may be an ocean away: by default dial_timeout is 5 s, enough for TLS, and read_timeout 3 s.
 func Far(url string) (*Client, error) {
 	t, err := parse(url)
 	if err != nil {
@@ -301,8 +299,7 @@ func (c *Client) noticeReplica(ctx context.Context, m *connection, err error) er
 	return err
 }
 
-// hideContextError returns an error that is a context error only if the caller's context has ended. rueidis connects with
-// contexts of its own, whose errors must not look like the caller's.
+// hideContextError hides errors of the contexts with which rueidis connects: they must not look like the caller's.
 func hideContextError(ctx context.Context, err error) error {
 	switch {
 	case err == nil, ctx.Err() != nil, dialling(err): // a dialling error already says what it is

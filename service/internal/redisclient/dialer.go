@@ -25,9 +25,8 @@ const (
 	longestPause  = time.Second
 )
 
-// A dialer connects, with backoff for unreachable servers. After a failure it pauses for that address, doubling the pause
-// with jitter, and then lets one caller at a time try. Meanwhile dialling the address fails at once. It is safe for
-// concurrent use.
+// A dialer connects. After a failure it pauses for that address, doubling the pause with jitter, and then lets one caller at
+// a time try. Meanwhile dialling the address fails at once. It is safe for concurrent use.
 type dialer struct {
 	timeout time.Duration
 	ended   context.Context // ends every attempt to connect
@@ -132,8 +131,7 @@ func (d *dialer) report(addr string, err error, gaveUp bool) {
 	}
 }
 
-// pause returns the pause after the given number of failures: a random time between half and all of a duration that
-// doubles.
+// pause returns the pause after some failures: a random time from half to all of a duration that doubles.
 func pause(times int) time.Duration {
 	d := longestPause
 	if times < 6 {
@@ -248,8 +246,7 @@ func (c *Client) Slots(ctx context.Context) (all []Slots, err error) {
 	return all, err
 }
 
-// Primaries calls f with the address and a client of each primary, one after the other, until one returns an error. Behind
-// Sentinels the address is "the primary".
+// Primaries calls f with each primary in turn, until there is an error. Behind Sentinels the address is "the primary".
 func (c *Client) Primaries(ctx context.Context, f func(addr string, primary *Client) error) error {
 	switch c.target.form {
 	case sentinel:

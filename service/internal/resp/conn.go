@@ -185,8 +185,7 @@ type mistake string
 // Error says what is wrong, in the words of Redis.
 func (m mistake) Error() string { return "Protocol error: " + string(m) }
 
-// frame returns the command that b begins with, and its length: 0 if it has not come whole. A command without arguments,
-// such as an empty line, is empty. The arguments lie in b. The error is a mistake.
+// frame returns the command that b begins with, which may be empty, and its length: 0 if it is not whole. The error is a mistake.
 func frame(b []byte) (args [][]byte, n int, err error) {
 	if len(b) == 0 {
 		return nil, 0, nil
@@ -223,8 +222,7 @@ func frame(b []byte) (args [][]byte, n int, err error) {
 	return args, at, nil
 }
 
-// header reads the line with a number that begins at b[at], and returns where the next one begins: 0 if it has not come
-// whole, and after an error.
+// header reads the line with a number at b[at], and returns where the next one begins: 0 if it is not whole, or wrong.
 func header(b []byte, at, most int, of string) (n, next int, err error) {
 	digits, _, whole := bytes.Cut(b[at+1:min(len(b), at+maxHeader)], []byte("\r\n"))
 	rest := string(bytes.TrimLeft(digits, "0123456789"))

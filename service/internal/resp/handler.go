@@ -105,8 +105,7 @@ type decision struct {
 	make    func(ctx context.Context, out *reply) error // writes a reply unless it returns an error
 }
 
-// parse reads a command that requests units; takes are its options beside those that all such commands have. It is decided with
-// by, and its reply is the decision.
+// parse reads a command that requests units, by its own options (takes) and those of all. The reply is the decision of by.
 func (c *conn) parse(args [][]byte, silent *wire.Silence,
 	by func(context.Context, *decide.Decider, *decide.Request) (wire.Decision, error), takes ...string) (decision, error) {
 	req, err := c.parseRequest(args, access.Decide, takes...)
@@ -191,8 +190,7 @@ func reset(ctx context.Context, c *conn, args [][]byte) error {
 // cellError has the words of redis-cell. They have no code.
 func cellError(text string) *refusal { return &refusal{"Cell", "error: " + text} }
 
-// throttled reads CL.THROTTLE key max_burst count period [quantity], as the module redis-cell has it. It is decided by a
-// window that slides: see slidingLimit.
+// throttled reads CL.THROTTLE key max_burst count period [quantity] of redis-cell. Its window slides: see slidingLimit.
 func throttled(c *conn, args [][]byte) (decision, error) {
 	if len(args) != 4 && len(args) != 5 {
 		return decision{}, cellError("Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]")
@@ -285,9 +283,8 @@ func (h *Handler) throttle(ctx context.Context, req decide.Request, limit, quant
 	return nil
 }
 
-// parseRequest reads the arguments of a command that requests units: a name, and options in any order, each a word with its
-// values. With ENTRY the name is a domain, and with LIMIT a key. The error is a refusal, or says which right the caller
-// lacks: need, or the right to bring limits along.
+// parseRequest reads a name, which with ENTRY is a domain and with LIMIT a key, and options in any order with their values.
+// The error is a refusal, or says which right the caller lacks: need, or the right to bring limits along.
 func (c *conn) parseRequest(args [][]byte, need access.Right, takes ...string) (req decide.Request, err error) {
 	for _, arg := range args {
 		if !utf8.Valid(arg) {
@@ -380,8 +377,7 @@ func checkSubject(name string, entries []config.Entry, limits []sash.Limit) erro
 	return nil
 }
 
-// checkKey returns what is wrong with the key of limits that a command brings along. An empty one is most likely a
-// variable that a program did not set.
+// checkKey returns what is wrong with a key. An empty one is most likely a variable that a program did not set.
 func checkKey(key string) error {
 	switch {
 	case strings.TrimSpace(key) == "":

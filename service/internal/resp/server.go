@@ -1,6 +1,5 @@
-// Package resp answers RESP, the protocol of Redis, so that a client of Redis in any language is a client of the service:
-// CL.THROTTLE as the module redis-cell has it, SASH.ALLOW and the other commands of SASH, and what clients send to
-// connect. docs/resp.md describes the commands.
+// Package resp answers RESP, the protocol of Redis, to the clients of Redis in any language: CL.THROTTLE as the module
+// redis-cell has it, the commands of SASH, and what clients send to connect. docs/resp.md describes them.
 package resp
 
 import (
@@ -20,8 +19,7 @@ import (
 	"example.com/sash/service/internal/throttle"
 )
 
-// Times of a connection. A decision takes milliseconds, so all of them are generous; programs keep idle connections in
-// pools.
+// Times of a connection. A decision takes milliseconds, so all are generous; pools keep idle connections.
 const (
 	handshakeTime = 5 * time.Second
 	commandTime   = 10 * time.Second // from the first byte of a command to its last

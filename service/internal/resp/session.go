@@ -25,12 +25,10 @@ type session struct {
 	quit  bool
 }
 
-// mostWrong bounds the wrong tokens of a connection. A program that has one tries it again on a new connection, which costs a
-// caller that guesses more than the guess.
+// mostWrong bounds the wrong tokens of a connection, so that guessing costs more than the guess.
 const mostWrong = 10
 
-// permit returns the caller if it has a right in a domain. It is identified for each command, because the file of callers
-// may change.
+// permit returns the caller if it has a right in a domain. It looks at each command, because the file of callers may change.
 func (c *conn) permit(domain string, need access.Right) (*access.Caller, error) {
 	caller, err := c.handler.opts.Access.Login(c.session.token, c.session.cert, c.session.from)
 	if err != nil {
@@ -48,8 +46,7 @@ func word(args [][]byte) string {
 	return strings.ToUpper(string(args[0]))
 }
 
-// login takes a token: the password of the user default, or of the client's name in the file of callers. A connection with
-// too many wrong ones ends behind the error.
+// login takes a token, of the user default or of the client in the file of callers. Too many wrong ones end the connection.
 func (c *conn) login(user, token string) error {
 	if token != "" {
 		caller, err := c.handler.opts.Access.Login(token, c.session.cert, c.session.from)

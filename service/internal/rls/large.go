@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -59,21 +58,10 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(buf.ReadOnlyData(), req)
 }
 
-// A room is bytes that are free. It is below zero for an instant where a request finds too few.
-type room struct{ atomic.Int64 }
-
-func (r *room) take(n int64) bool {
-	if r.Add(-n) >= 0 {
-		return true
-	}
-	r.Add(n)
-	return false
-}
-
 // A weighed reader acquires the bytes that it reads beyond longest. The caller releases those that were taken.
 type weighed struct {
 	io.Reader
-	large       *room
+	large       *conns.Room
 	read, taken int64
 }
 
@@ -82,7 +70,7 @@ func (w *weighed) Read(p []byte) (int, error) {
 	n, err := w.Reader.Read(p)
 	w.read += int64(n)
 	if more := w.read - w.taken; w.read > longest && more > 0 {
-		if !w.large.take(more) {
+		if !w.large.Take(more) {
 			return 0, errManyBytes
 		}
 		w.taken = w.read
@@ -90,9 +78,8 @@ func (w *weighed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// boundedCredentials makes connections that close when their client does not take its answers, or has sent more of messages
-// without an end than its share. A client that gives HTTP/2 no window keeps the end of every answer in the server, after the
-// call has ended for the service.
+// boundedCredentials makes connections that close when their client does not take its answers, whose ends HTTP/2 keeps in
+// the server after the call, or sends more of messages without an end than its share.
 type boundedCredentials struct {
 	credentials.TransportCredentials
 	within     time.Duration // for an answer, from its header to its end

@@ -157,8 +157,7 @@ func statusOf(a *decide.Answer) *pb.RateLimitResponse_DescriptorStatus {
 	return st
 }
 
-// asCounted makes of a status what Envoy's service answers: nothing is left when the limit is exceeded, and the reset is
-// the end of the window, also if nothing is counted in it.
+// asCounted makes what Envoy's service answers: nothing left over a limit, and the end of the window as the reset.
 func asCounted(st *pb.RateLimitResponse_DescriptorStatus, a *decide.Answer) {
 	limit, ok := a.Tightest()
 	if !ok || a.BannedBy != nil || limit.Limit.Window <= 0 {
@@ -177,8 +176,7 @@ func asCounted(st *pb.RateLimitResponse_DescriptorStatus, a *decide.Answer) {
 	}
 }
 
-// spellLimit returns a limit in the protocol's units. A window that is not a whole number of seconds has the unit
-// UNKNOWN, and the limit's name instead.
+// spellLimit returns a limit in the protocol's units. A window of no whole seconds has the unit UNKNOWN, and the limit's name.
 func spellLimit(l sash.Limit) *pb.RateLimitResponse_RateLimit {
 	out := &pb.RateLimitResponse_RateLimit{RequestsPerUnit: clamp(l.Units)}
 	if plain := (sash.Limit{Units: l.Units, Window: l.Window, Period: l.Period, Zone: l.Zone}); l.Name != plain.String() {
@@ -214,8 +212,7 @@ type Headers struct {
 	Limit, Remaining, Reset string
 }
 
-// of returns the headers for statuses: of the last that is over its limit, as Envoy's service does, or else of the one with
-// the fewest units left; none when nothing limits the request.
+// of returns the headers for the last status over its limit, as Envoy's service does, or else the one with the fewest units.
 func (h *Headers) of(statuses []*pb.RateLimitResponse_DescriptorStatus) []*corev3.HeaderValue {
 	var closest *pb.RateLimitResponse_DescriptorStatus
 	for _, st := range statuses {
@@ -239,8 +236,7 @@ func (h *Headers) of(statuses []*pb.RateLimitResponse_DescriptorStatus) []*corev
 	}
 }
 
-// describeRequest describes the request to other filters of Envoy, with the metadata of the rules that have room, and no
-// secret values of entries.
+// describeRequest describes the request and the metadata of the rules that have room to other filters, without secret values.
 func describeRequest(req *pb.RateLimitRequest, parts []decide.Part, answers []decide.Answer) *structpb.Struct {
 	descriptors := make([]any, len(req.GetDescriptors()))
 	for i, d := range req.GetDescriptors() {

@@ -37,8 +37,7 @@ const (
 	idleTimeout  = 10 * time.Minute
 	graceTimeout = 10 * time.Second
 	minPing      = 500 * time.Millisecond // between pings of a connection without calls; Envoy may be set to one a second
-	// Goroutines that wait for calls: a new one for each call would have to make its stack larger every time. Further
-	// calls get one of their own.
+	// Goroutines that wait for calls, whose stacks have grown already. Further calls get one of their own.
 	streamWorkers = 128
 )
 
@@ -55,8 +54,7 @@ type Server struct {
 	// Ready is asked at each check of health, which is down while it returns an error. The empty name stays healthy: it says
 	// that the process serves. Nil is always ready.
 	Ready func(context.Context) error
-	// Draining is closed some time before the context of Serve ends: then it is unhealthy, and answers as before.
-	// Nil is never.
+	// Draining is closed before the context of Serve ends: then it is unhealthy, and answers as before. Nil is never.
 	Draining <-chan struct{}
 	// Lasting are services beside that of rate limits.
 	Lasting []Lasting
@@ -92,7 +90,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 		grpc.Creds(boundedCredentials{transport, bound.within, conns.NewShare(bound.half), &throttle.Log{To: o.Log, Every: time.Minute}}),
 		grpc.InTapHandle(bound.enter),
 		grpc.UnaryInterceptor(bound.arrived),
-		grpc.ChainStreamInterceptor(service.opts.Access.Stream, bound.last),
+		grpc.ChainStreamInterceptor(service.recovering, service.opts.Access.Stream, bound.last),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -128,8 +126,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	return nil
 }
 
-// checks answers health checks. It has no Watch, whose streams could last as long as their connections: a client that asks for
-// one takes the service for healthy, and learns by GOAWAY that it ends.
+// checks answers health checks, without Watch, whose streams could last: its clients learn by GOAWAY that the service ends.
 type checks struct {
 	healthpb.UnimplementedHealthServer
 	ready           func(context.Context) error
@@ -192,8 +189,7 @@ type call struct {
 
 type callKey struct{}
 
-// enter lets a call begin. One too many cancels the oldest whose message has not come, or else the oldest: a client
-// that waits for an answer has sent its message.
+// enter lets a call begin. One too many cancels the oldest whose message has not come, or else the oldest.
 func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
 	one := &call{of: c, counts: !strings.HasPrefix(info.FullMethodName, "/grpc.")}
 	if p, ok := peer.FromContext(ctx); ok {
@@ -234,8 +230,7 @@ func (c *calls) last(srv any, stream grpc.ServerStream, info *grpc.StreamServerI
 	return next(srv, stream)
 }
 
-// arrived moves a call to those whose message has come, and ends it when it is answered. It is a
-// grpc.UnaryServerInterceptor.
+// arrived moves a call to those whose message has come, and ends it when it is answered.
 func (c *calls) arrived(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if one, ok := ctx.Value(callKey{}).(*call); ok {
 		c.mu.Lock()

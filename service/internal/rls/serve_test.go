@@ -139,11 +139,11 @@ func TestTheBytesOfLargeRequestsAreBounded(t *testing.T) {
 	d := servertest.Decider(t, store, text)
 	counted := stats.New(nil)
 	s := New(d, &Options{Stats: counted, Access: servertest.Gate(t, everything)})
-	s.large.Store(50_000)
+	s.Room.Store(50_000)
 	released := func() bool {
-		all := s.large.take(50_000)
+		all := s.Room.Take(50_000)
 		if all {
-			s.large.Add(50_000)
+			s.Room.Add(50_000)
 		}
 		return all
 	}

@@ -1,5 +1,4 @@
-// Package rls answers Envoy's rate limit protocol, envoy.service.ratelimit.v3, over gRPC and as JSON over
-// HTTP.
+// Package rls answers Envoy's rate limit protocol, envoy.service.ratelimit.v3, over gRPC and in JSON.
 package rls
 
 import (
@@ -14,7 +13,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"time"
-	"unicode/utf8"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -26,6 +24,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
@@ -46,8 +45,7 @@ type Options struct {
 	Quota bool
 	// Metadata describes the request in dynamic_metadata.
 	Metadata bool
-	// Access says which callers may decide, give units back and set their own limits. Nil lets all callers
-	// decide, and nothing else.
+	// Access says which callers may decide, refund and set limits. Nil lets all decide, and nothing else.
 	Access *access.Gate
 	// Stats counts calls; its observer counts decisions. Nil counts nowhere.
 	Stats *stats.Registry
@@ -61,13 +59,13 @@ type Service struct {
 	decider *decide.Decider
 	opts    Options
 	log     throttle.Log
-	large   room // for large requests that are being read at /json or decided
+	Room    conns.Room // for large requests that are being read or decided, at any port
 }
 
 // New returns a service. A nil opts is the default.
 func New(decider *decide.Decider, opts *Options) *Service {
 	s := &Service{decider: decider, opts: *cmp.Or(opts, &Options{})}
-	s.large.Store(largeMessages * maxMessage)
+	s.Room.Add(largeMessages * maxMessage)
 	s.opts.Timeout = cmp.Or(s.opts.Timeout, time.Second)
 	s.opts.Stats = cmp.Or(s.opts.Stats, stats.New(nil))
 	s.opts.Log = cmp.Or(s.opts.Log, slog.Default())
@@ -78,10 +76,9 @@ func New(decider *decide.Decider, opts *Options) *Service {
 // errUndecided is the cause of a context that ended because the decision took longer than Options.Timeout.
 var errUndecided = errors.New("the decision took too long")
 
-// ShouldRateLimit implements the protocol over gRPC. Errors are gRPC statuses: INVALID_ARGUMENT for a request that is
-// wrong, UNAUTHENTICATED and PERMISSION_DENIED for a caller without the right, UNAVAILABLE for a store that does not
-// answer or a configuration that is not there yet, DEADLINE_EXCEEDED and CANCELLED for the caller's end, and INTERNAL
-// for a fault of this program, which is logged.
+// ShouldRateLimit implements the protocol over gRPC. Errors are INVALID_ARGUMENT for a wrong request, UNAUTHENTICATED and
+// PERMISSION_DENIED for a caller without the right, UNAVAILABLE without a store or a configuration, DEADLINE_EXCEEDED and
+// CANCELLED for the caller's end, and INTERNAL for a fault, which is logged.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	res, err := s.answer(ctx, decide.GRPC, req)
 	if status.Code(err) == codes.Unavailable { // as Retry-After over HTTP
@@ -90,8 +87,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest)
 	return res, err
 }
 
-// description describes the protocol to gRPC. It identifies the caller by the header of a call, and answers one that is
-// unknown before its message has come.
+// description is the protocol's, but an unknown caller, by the header of a call, is answered before its message has come.
 func (s *Service) description() *grpc.ServiceDesc {
 	desc := pb.RateLimitService_ServiceDesc
 	method := desc.Methods[0]
@@ -114,13 +110,28 @@ func (s *Service) answer(ctx context.Context, port decide.Port, req *pb.RateLimi
 	began := time.Now()
 	defer func() {
 		if fault := recover(); fault != nil {
-			s.opts.Stats.Service.Panics.Add(1)
-			s.opts.Log.Error("a request was not answered because of a fault", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
-			res, err = nil, status.Error(codes.Internal, "the request could not be decided because of a fault of the service")
+			res, err = nil, s.fault(fault)
 		}
 		s.opts.Stats.Took(time.Since(began))
 	}()
 	return s.decide(ctx, port, req)
+}
+
+// fault counts and logs a panic, and returns the status of its request.
+func (s *Service) fault(panicked any) error {
+	s.opts.Stats.Service.Panics.Add(1)
+	s.opts.Log.Error("a request was not answered because of a fault", "fault", fmt.Sprint(panicked), "stack", string(debug.Stack()))
+	return status.Error(codes.Internal, "the request could not be decided because of a fault of the service")
+}
+
+// recovering ends a stream that panics. It is a grpc.StreamServerInterceptor.
+func (s *Service) recovering(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = s.fault(fault)
+		}
+	}()
+	return next(srv, stream)
 }
 
 func (s *Service) decide(ctx context.Context, port decide.Port, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
@@ -129,10 +140,10 @@ func (s *Service) decide(ctx context.Context, port decide.Port, req *pb.RateLimi
 		return nil, s.wrong(codes.InvalidArgument, err)
 	}
 	if n := weight(req); n > longest {
-		if !s.large.take(n) {
+		if !s.Room.Take(n) {
 			return nil, s.wrong(codes.ResourceExhausted, errManyBytes)
 		}
-		defer s.large.Add(n)
+		defer s.Room.Add(n)
 	}
 	if err := s.opts.Access.Check(ctx, req.GetDomain(), need); err != nil {
 		return nil, access.Status(err)
@@ -193,32 +204,28 @@ func (s *Service) failure(ctx context.Context, err error, several bool) error {
 // large one, 503 a store that does not answer, 504 one that did not in time, and 500 a fault; their bodies are text. With a
 // Counting every error is 400 and Bad Request, as in Envoy's service, and the log says what is wrong.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	wrong := func(code int, text string) {
-		s.opts.Stats.Invalid()
-		s.log.Log(slog.LevelWarn, "a wrong request to /json was not decided", "error", text)
-		s.fail(w, code, text)
-	}
-	from := &weighed{Reader: http.MaxBytesReader(w, r.Body, maxMessage), large: &s.large}
-	defer func() { s.large.Add(from.taken) }()
+	from := &weighed{Reader: http.MaxBytesReader(w, r.Body, maxMessage), large: &s.Room}
+	defer func() { s.Room.Add(from.taken) }()
 	body, err := io.ReadAll(from)
 	var req pb.RateLimitRequest
 	var large *http.MaxBytesError
+	code, text := http.StatusBadRequest, ""
 	switch {
 	case errors.As(err, &large):
-		wrong(http.StatusRequestEntityTooLarge, "the body is too large")
-		return
+		code, text = http.StatusRequestEntityTooLarge, "the body is too large"
 	case errors.Is(err, errManyBytes):
-		wrong(http.StatusServiceUnavailable, err.Error())
-		return
+		code, text = http.StatusServiceUnavailable, err.Error()
 	case err != nil:
-		wrong(http.StatusBadRequest, "the body did not arrive")
-		return
-	case !utf8.Valid(body):
-		wrong(http.StatusBadRequest, "bad JSON: the body is not UTF-8")
-		return
+		text = "the body did not arrive"
+	default:
+		if err := protojson.Unmarshal(body, &req); err != nil {
+			text = "bad JSON: " + err.Error()
+		}
 	}
-	if err := protojson.Unmarshal(body, &req); err != nil {
-		wrong(http.StatusBadRequest, "bad JSON: "+err.Error())
+	if text != "" {
+		s.opts.Stats.Invalid()
+		s.log.Log(slog.LevelWarn, "a wrong request to /json was not decided", "error", text)
+		s.fail(w, code, text)
 		return
 	}
 	res, err := s.answer(r.Context(), decide.HTTP, &req)

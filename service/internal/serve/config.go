@@ -70,8 +70,7 @@ func (s *instance) loadFirst() (cfg *config.Config, known config.Fingerprint, er
 	return cfg, known, err
 }
 
-// nameSecrets has secret values named under the keys. A Redis, which outlives this process and is shared with others, needs
-// some; otherwise a key of this process will do.
+// nameSecrets names secret values under the keys. A Redis, which others share, needs some; memory has one of this process.
 func (s *instance) nameSecrets() error {
 	if s.Redis != "" || len(s.SecretKeys) > 0 {
 		return s.decider.NameSecrets(s.SecretKeys...)
@@ -165,8 +164,7 @@ const DefaultMaxConnections = 4096
 // DefaultHomeBudget is the time that the home has for one decision: a few trips over an ocean.
 const DefaultHomeBudget = time.Second
 
-// Options for Run. The zero value serves the built-in example from this process's memory, over HTTP on a free port.
-// Durations and counts must not be negative.
+// Options for Run. The zero value serves the built-in example from memory, over HTTP on a free port. No number is negative.
 type Options struct {
 	envoy.Variables // Run sets Timeout, Access, Stats, Draining and Log of Protocol and Server
 
@@ -174,8 +172,7 @@ type Options struct {
 	// Without GRPC, RESP or Admin that port is closed; without HTTP a free port is taken.
 	HTTP, GRPC, RESP, Admin string
 	TLS, TLSOfRESP          *tls.Config // of HTTP and of RESP; nil is plain text. Server has that of gRPC
-	// MaxConnections bounds the connections of HTTP, of gRPC and of RESP, each. Zero is DefaultMaxConnections. Where the
-	// process may have few descriptors the bound is lower.
+	// MaxConnections bounds those of HTTP, gRPC and RESP, each; few descriptors bound them too. Zero is DefaultMaxConnections.
 	MaxConnections int
 	MaxWait        time.Duration // bounds wait_up_to of a request, up to a day; zero is not at all
 	// AccessFile lists the callers of the HTTP, gRPC and RESP addresses and their rights. Empty is none: everyone may decide,
@@ -185,20 +182,17 @@ type Options struct {
 	AdminAccess admin.Access // who may change things and see subjects at the admin address; the zero value lets nobody
 
 	Redis string // the URL of the store; empty is this process's memory
-	// Home is the Redis that all regions share, for rules with scope: global. Without one such a rule is an error.
-	// They need Redis, the one of this region.
+	// Home is the Redis that all regions share, for rules with scope: global, which need it and this region's Redis.
 	Home          string
 	HomeBudget    time.Duration // of the home for one decision, and so more than a trip there; zero is DefaultHomeBudget
 	Budget        time.Duration // of Redis for one decision; zero is failover.DefaultBudget
 	OpenPerSecond int64         // the most units that on_unavailable: open lets through; zero is all
 	Instances     int           // the least number that shares the limits; Redis counts the rest
 	Replicas      int           // of Redis that must confirm a charge, within half of the budget
-	// Memory is the size of the store in memory, and what happens when it is full: of the one that decides without
-	// Redis, and of mode local's.
+	// Memory bounds a store in memory: the one that decides without Redis, and that of mode local.
 	Memory memstore.Options
 
-	// TokenKeys seal the tokens of reservations: the first seals, and all open. Instances with the same settle each
-	// other's. Empty is a key of this instance's own.
+	// TokenKeys seal the tokens of reservations: the first seals, and all open. Empty is a key of this instance's own.
 	TokenKeys [][]byte
 	// SecretKeys name secret values: see decide.Decider.NameSecrets. With none, a configuration with secret values needs a
 	// store in memory, and names hold for this process.

@@ -45,16 +45,10 @@ func TestReadinessOverBothProtocols(t *testing.T) {
 			Config: config.Source{Path: path}, StartWithoutConfig: true, ReadyNeedsRedis: true, ReadyNeedsConfig: true,
 		},
 	})
-	conn, err := grpc.NewClient(at.GRPC.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := servertest.Must(grpc.NewClient(at.GRPC.String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	defer func() { _ = conn.Close() }()
 	is := func(name string, want healthpb.HealthCheckResponse_ServingStatus) bool {
-		res, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := servertest.Must(healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: name}))(t)
 		return res.Status == want
 	}
 	follow := func(when string, ready bool) {
@@ -72,9 +66,7 @@ func TestReadinessOverBothProtocols(t *testing.T) {
 		}
 	}
 	follow("without a configuration", false)
-	if err := os.WriteFile(path, []byte("domain: d\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, os.WriteFile(path, []byte("domain: d\n"), 0o600))
 	follow("with a configuration", true)
 	redis.Stop()
 	follow("without Redis", false)
@@ -122,10 +114,7 @@ func TestAServiceListensWithoutAUsableConfiguration(t *testing.T) {
 	server := &management{send: make(chan *discovery.DiscoveryResponse, 2)}
 	server.set(t, "1", 10, 20)
 	server.set(t, "1", 10, 20)
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := servertest.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	over := grpc.NewServer()
 	discovery.RegisterAggregatedDiscoveryServiceServer(over, server)
 	go func() { _ = over.Serve(listener) }()

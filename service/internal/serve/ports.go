@@ -60,8 +60,7 @@ func (s *instance) listen(ctx context.Context) (ports, error) {
 	return p, nil
 }
 
-// runners returns what runs until its context ends: the ports, and what the store and the exceptions do beside them.
-// When draining is closed, health is down and requests are answered as before.
+// runners returns what runs until its context ends: the ports, the store and the exceptions. Draining puts health down.
 func (s *instance) runners(draining <-chan struct{}, ports ports) []func(context.Context) error {
 	envoy := s.Protocol
 	envoy.Timeout, envoy.Access, envoy.Stats, envoy.Log = s.patience(), s.gate, s.stats, s.Log
@@ -81,10 +80,10 @@ func (s *instance) runners(draining <-chan struct{}, ports ports) []func(context
 	if ports["grpc"] != nil {
 		server := s.Server
 		server.Ready, server.Draining, server.Connections, server.Log = s.ready(), draining, s.bounds("grpc", data), s.Log
-		panicked := func() { s.stats.Service.Panics.Add(1) }
-		given := &quota.Service{Decider: s.decider, Access: s.gate, Timeout: s.patience(), Panicked: panicked, Log: s.Log}
+		given := &quota.Service{Decider: s.decider, Access: s.gate, Timeout: s.patience(), Log: s.Log}
 		tokens := func(to grpc.ServiceRegistrar, ended <-chan struct{}) {
-			extproc.Register(to, s.decider, extproc.Options{Timeout: s.patience(), Access: s.gate, Stats: s.stats, Log: s.Log}, ended)
+			opts := extproc.Options{Timeout: s.patience(), Room: &protocol.Room, Access: s.gate, Stats: s.stats, Log: s.Log}
+			extproc.Register(to, s.decider, opts, ended)
 		}
 		server.Lasting = []rls.Lasting{{Method: quota.Method, Register: given.Register}, {Method: extproc.Method, Register: tokens}}
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports["grpc"], protocol) })
@@ -158,8 +157,7 @@ func (s *instance) admin(health http.Handler) http.Handler {
 	})
 }
 
-// opened says who reaches each address. It warns of callers from other machines that need no credentials, and of tokens that
-// others can read on the way.
+// opened says who reaches each address, and warns of other machines without credentials, and of tokens in plain text.
 func (s *instance) opened(ports ports) (all []Opening) {
 	may, tokens := cmp.Or(s.gate.Anonymous(), "nothing"), s.gate.HasTokens()
 	var open []string

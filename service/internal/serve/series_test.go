@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"example.com/sash/service/internal/admin"
+	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/telemetry"
 )
 
@@ -57,10 +58,7 @@ func startFlood(t *testing.T, statsd net.Addr) (*flood, func() error) {
 			Statsd: &telemetry.Statsd{Network: "udp", Addr: statsd.String(), Interval: time.Hour},
 		}},
 	})
-	conn, err := grpc.NewClient(at.GRPC.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := servertest.Must(grpc.NewClient(at.GRPC.String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return &flood{t, at, pb.NewRateLimitServiceClient(conn)}, stop
 }
@@ -115,10 +113,7 @@ func (f *flood) vary(n int) {
 }
 
 func TestStrangersMakeNoMoreSeriesThanDocumented(t *testing.T) {
-	statsd, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	statsd := servertest.Must(new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0"))(t)
 	defer func() { _ = statsd.Close() }()
 	_ = statsd.(*net.UDPConn).SetReadBuffer(8 << 20)
 	f, stop := startFlood(t, statsd.LocalAddr())

@@ -28,8 +28,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// Run serves until ctx ends and the calls in flight are answered, and then returns nil. An error says why the service
-// could not start, or which port failed.
+// Run serves until ctx ends and calls are answered. An error says why it could not start, or which port failed.
 func Run(ctx context.Context, opts Options) error {
 	ctx, stop := context.WithCancel(ctx) // what follows the configuration ends with Run
 	defer stop()
@@ -172,13 +171,11 @@ func (s *instance) drain(ctx context.Context) (context.Context, context.CancelFu
 	return late, func() { forget(); end() }
 }
 
-// garbage is how much of it the service lets gather at least before the collector runs. The collector would otherwise run
-// for every 4 MB in a service with few subjects, a hundred times a second under load, which is a sixth of its processor
-// time.
+// garbage is how much gathers at least before the collector runs. It would otherwise run for every 4 MB in a service with
+// few subjects: a hundred times a second under load, for a sixth of its processor time.
 const garbage = 32 << 20
 
-// spareCollector makes the collector wait for garbage, until end is called. It does nothing where GOGC says how much may
-// gather, or GOMEMLIMIT leaves little memory.
+// spareCollector makes the collector wait for garbage, until end is called, unless GOGC is set or GOMEMLIMIT is low.
 func spareCollector() (end func()) {
 	chosen := []metrics.Sample{{Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"}}
 	metrics.Read(chosen)

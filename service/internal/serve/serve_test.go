@@ -70,9 +70,7 @@ func running(t *testing.T, opts Options) Listening {
 func file(t *testing.T, text string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -81,22 +79,13 @@ var web = http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeo
 // send sends a request with names and values of fields, and returns the status and the body of the answer.
 func send(t *testing.T, method string, addr net.Addr, path, body string, header ...string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+addr.String()+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := servertest.Must(http.NewRequestWithContext(t.Context(), method, "http://"+addr.String()+path, strings.NewReader(body)))(t)
 	for i := 0; i < len(header); i += 2 {
 		req.Header[header[i]] = []string{header[i+1]}
 	}
-	res, err := web.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := servertest.Must(web.Do(req))(t)
 	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := servertest.Must(io.ReadAll(res.Body))(t)
 	return res.StatusCode, string(text)
 }
 
@@ -159,9 +148,7 @@ func TestRulesThatAReloadRemovesAreLoggedByName(t *testing.T) {
 	path := file(t, kept+"- {key: b, limits: [1/1h]}\n- {key: c, limits: [1/1h]}\n")
 	var log servertest.Log
 	running(t, Options{Variables: at(path), Log: slog.New(slog.NewTextHandler(&log, nil))})
-	if err := os.WriteFile(path, []byte(kept), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, os.WriteFile(path, []byte(kept), 0o600))
 	servertest.Wait(t, "the change is not logged", func() bool {
 		return strings.Contains(log.String(), `removed=2 rules="demo / b, demo / c"`)
 	})

@@ -71,8 +71,7 @@ func (r *Registry) WriteText(w io.Writer) (err error) {
 	return err
 }
 
-// Remember shows what is remembered as over its limit under the names of the local cache of Envoy's service. Nil is
-// nothing. Call it before the registry is read.
+// Remember exports what is remembered as over its limit, under Envoy's names; nil is nothing. Call it before the first read.
 func (r *Registry) Remember(over *decide.OverLimit) { r.over = over }
 
 // localCache returns gauges.
@@ -90,8 +89,7 @@ func (r *Registry) localCache() []value {
 // address is an IPv4 address, as Envoy's rate limit service finds it.
 var address = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
 
-// statName replaces the characters that would end a name or a line, and the dots of IPv4 addresses, which would make
-// levels of them.
+// statName replaces the characters that would end a name or a line, and the dots of IPv4 addresses.
 func statName(name string) string {
 	name = strings.Map(func(c rune) rune {
 		if c < ' ' || c == ':' || c == '|' || c == 0x7f {
@@ -105,8 +103,7 @@ func statName(name string) string {
 // Describe implements prometheus.Collector. It describes nothing, because a rule has one label or two for its keys.
 func (r *Registry) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector. The counters that Envoy's rate limit service has are under the names and
-// labels that the mapping in that service gives them.
+// Collect implements prometheus.Collector, with the names and labels of the mapping of Envoy's rate limit service.
 func (r *Registry) Collect(to chan<- prometheus.Metric) {
 	r.collectRequests(to)
 	r.collectRules(to)
@@ -189,8 +186,7 @@ func (r *Registry) Degraded(now func() bool) {
 		nil, func() float64 { return Bit(now()) })
 }
 
-// Redis exports how many connections to Redis were opened and closed, under the names of Envoy's rate limit service. Call
-// it once.
+// Redis exports the connections to Redis under the names of Envoy's rate limit service. Call it once.
 func (r *Registry) Redis(connections func() (opened, closed uint64)) {
 	r.gauge("ratelimit_redis_pool_cx_active", "Open connections to Redis that decide.", nil,
 		func() float64 { opened, closed := connections(); return float64(opened - closed) })

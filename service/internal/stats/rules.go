@@ -24,8 +24,7 @@ const (
 // outcomes counts by outcome, and by where the answer came from.
 type outcomes [doubted + 1][decide.Origins]atomic.Uint64
 
-// requestOutcome is o.Outcome, which the caller knows, with bans apart from other refusals, and Shadowed where a rule
-// that does not bind, or a candidate, would have refused it.
+// requestOutcome is outcome with bans apart, and Shadowed where what does not bind would have refused the request.
 func requestOutcome(o *decide.Observation, outcome decide.Outcome) decide.Outcome {
 	if o.Err != nil {
 		return outcome
@@ -222,8 +221,7 @@ func (r *Rule) admit(units int64) {
 	r[Within].Add(n)
 }
 
-// refuse counts units that were refused: as in Envoy's service, those that fitted are not over the limit. Binds is false in
-// shadow mode.
+// refuse counts refused units. As in Envoy's service, those that fitted are not over. Binds is false in shadow mode.
 func (r *Rule) refuse(units, fitted int64, binds bool) {
 	n := uint64(min(units, sash.MaxUnits))
 	over := n - min(n, uint64(fitted))
@@ -234,8 +232,7 @@ func (r *Rule) refuse(units, fitted int64, binds bool) {
 	}
 }
 
-// Bounds on what is counted by name besides the rules of the configuration in use, each of which always has counters of
-// its own. Docs/metrics.md has them.
+// Bounds on what is counted by name beside the rules in use, which always have counters. Docs/metrics.md has them.
 const (
 	// maxNames is the most names that come from requests: of rules with detailed_metric or value_to_metric, and of
 	// limits in requests. Further ones, and those of more than maxName bytes, count under overflow.
@@ -248,9 +245,8 @@ const (
 	overflow   = "other"
 )
 
-// A Bounded is a map that makes the value of a key on first use. Reserved keys always have a place. Of others, guests,
-// it holds a bounded number; those that come after share one value. It is safe for concurrent use. Make it with
-// NewBounded.
+// A Bounded is a map that makes the value of a key on first use. Reserved keys always have a place; of others, guests, it
+// holds a bounded number, and the rest share one value. It is safe for concurrent use. Make it with NewBounded.
 type Bounded[K comparable, V any] struct {
 	most   int
 	shared K
@@ -262,9 +258,8 @@ type Bounded[K comparable, V any] struct {
 	guests   int        // guarded by mu: of values, without shared
 }
 
-// NewBounded returns a map that holds most guests, and beyond these the key shared, which stands for all others. Keep
-// returns the form in which the map keeps a guest: a copy, so that the map does not hold on to the memory of a request,
-// or shared for a key that it does not keep.
+// NewBounded returns a map of most guests; the key shared stands for all others. Keep returns the form of a guest in the map:
+// a copy, so that the map holds no memory of a request, or shared.
 func NewBounded[K comparable, V any](most int, shared K, keep func(K) K) *Bounded[K, V] {
 	return &Bounded[K, V]{most: most, shared: shared, keep: keep, values: make(map[K]*V)}
 }

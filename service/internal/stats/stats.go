@@ -1,6 +1,5 @@
 // Package stats counts what the service decides. One Registry observes every decision; Prometheus, statsd, /stats, the
-// dashboard and the list of the hottest subjects read from it. Its memory is bounded, whatever requests
-// contain.
+// dashboard and the hottest subjects read from it. Its memory is bounded, whatever requests contain.
 package stats
 
 import (
@@ -43,7 +42,7 @@ type Registry struct {
 
 	failures, denied, exports *prometheus.CounterVec
 	ports                     [decide.Ports]prometheus.Counter
-	took                      [decide.Origins]prometheus.Observer
+	took                      [decide.Origins]prometheus.Histogram
 
 	requests outcomes
 	rules    *Bounded[ruleID, ruleCounts]
@@ -91,7 +90,7 @@ func New(opts *Options) *Registry {
 	})
 	duration := prometheus.NewHistogramVec(durationOpts, []string{"source"})
 	for origin := range decide.Origins {
-		r.took[origin] = duration.WithLabelValues(origin.String())
+		r.took[origin] = duration.WithLabelValues(origin.String()).(prometheus.Histogram)
 	}
 	r.Prometheus.MustRegister(r, r.ResponseTime, duration,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -183,8 +182,7 @@ const (
 	others    = "(other rules)"       // of earlier configurations, beyond maxLeft
 )
 
-// Counts has one number for each outcome: of requests, or of the parts of requests that a rule applied to. A part that
-// had room is Allowed, also when another part refused the request.
+// Counts has one number for each outcome, of requests or of the parts that a rule applied to.
 type Counts struct {
 	Allowed   int64 `json:"allowed"`
 	Uncounted int64 `json:"uncounted"` // let through while the store did not answer; a rule that applies did not count it
@@ -213,8 +211,7 @@ type Series struct {
 	Candidate *Tried `json:"candidate"`
 }
 
-// Tried is the requests that a candidate was tried on since counting began, and those that it refused, or would have
-// refused.
+// Tried is the requests that a candidate was tried on, and those that it refused or would have refused.
 type Tried struct {
 	Requests int64 `json:"requests"`
 	Refused  int64 `json:"refused"`
@@ -231,19 +228,16 @@ type Snapshot struct {
 	Latency Latency
 }
 
-// A Latency is how long the store took to decide since counting began: Counts has, for each of the Bounds in seconds, the
-// decisions that took at most that long, and behind them all decisions.
+// A Latency is how long the store took: Counts has the decisions within each of the Bounds, in seconds, and then all.
 type Latency struct {
 	Bounds []float64 `json:"bounds"`
 	Counts []uint64  `json:"counts"`
 }
 
-func latencyOf(of prometheus.Observer) Latency {
+func latencyOf(of prometheus.Histogram) Latency {
 	l := Latency{Bounds: durationOpts.Buckets}
 	var read dto.Metric
-	if metric, ok := of.(prometheus.Metric); !ok || metric.Write(&read) != nil {
-		return l // impossible: the observers of a HistogramVec are metrics
-	}
+	_ = of.Write(&read) // never fails
 	for _, b := range read.GetHistogram().GetBucket() {
 		l.Counts = append(l.Counts, b.GetCumulativeCount())
 	}

@@ -23,6 +23,7 @@ import (
 	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 )
 
 const rules = `
@@ -40,14 +41,8 @@ descriptors:
 // counting returns a decider by a configuration, and the registry that observes it.
 func counting(t testing.TB, rules string, store driver.Store) (*decide.Decider, *Registry) {
 	t.Helper()
-	cfg, err := config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: []byte(rules)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := decide.New(cfg, func(config.Place) (driver.Store, error) { return store, nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := servertest.Must(config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: []byte(rules)}))(t)
+	d := servertest.Must(decide.New(cfg, func(config.Place) (driver.Store, error) { return store, nil }))(t)
 	r := New(nil)
 	r.Use(cfg)
 	d.Observe(r.Observe)
@@ -61,10 +56,7 @@ func part(key, value string) decide.Part {
 // is checks the series of a counter that are not 0, one a line: the values of the labels, and of the counter.
 func is(t *testing.T, r *Registry, name, series string) {
 	t.Helper()
-	families, err := r.Prometheus.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := servertest.Must(r.Prometheus.Gather())(t)
 	var got []string
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
@@ -152,9 +144,7 @@ func TestResponseTimeInMilliseconds(t *testing.T) {
 		r := New(&Options{Milliseconds: milliseconds})
 		r.Took(250 * time.Millisecond)
 		var m dto.Metric
-		if err := r.ResponseTime.Write(&m); err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, r.ResponseTime.Write(&m))
 		h := m.GetHistogram()
 		if got := h.GetSampleSum(); got != want {
 			t.Errorf("milliseconds %v: the sum is %v, want %v", milliseconds, got, want)
@@ -181,9 +171,7 @@ func TestConfiguredRulesKeepTheirSeries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.Use(cfg); err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, d.Use(cfg))
 		r.Use(cfg)
 		for _, k := range []string{key, tried} {
 			if _, err := d.Decide(t.Context(), decide.Request{Domain: "d", Parts: []decide.Part{part(k, "a")}}); err != nil {
@@ -255,9 +243,7 @@ func TestTheLocalCacheHasEnvoysNames(t *testing.T) {
 	r.Rule("d.user")[Cached].Add(3)
 	text := func() string {
 		var b strings.Builder
-		if err := r.WriteText(&b); err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, r.WriteText(&b))
 		return b.String()
 	}
 	if got := text(); strings.Contains(got, "local") {

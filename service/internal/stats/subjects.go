@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// epoch is the time after which the counts of subjects begin anew. Those of the epoch before are kept, so
-	// Hottest is about the last one to two epochs.
+	// epoch is how long the counts of subjects last. Those of the one before are kept, so Hottest is about one to two epochs.
 	epoch = 5 * time.Minute
 
 	shards   = 16      // a key is in one of them, so that decisions seldom wait for each other
@@ -85,8 +84,7 @@ func (c *subjects) count(o *decide.Observation, i int, outcome decide.Outcome) {
 	}
 }
 
-// admissible reports whether the limits of an answer could ever admit its units: callers ask for any number, and must
-// not push others from the list by asking.
+// admissible reports whether the limits could ever admit the units: asking for any number must push no others from the list.
 func admissible(a *decide.Answer) bool {
 	if len(a.Limits) > 0 {
 		return !slices.ContainsFunc(a.Limits, func(l sash.LimitResult) bool { return a.Cost > l.Limit.Units })
@@ -137,8 +135,7 @@ func keep(entries []config.Entry) []config.Entry {
 	return out
 }
 
-// Hottest returns the first n subjects of an order, and when their counts began. It returns none without
-// Options.Subjects.
+// Hottest returns the first n subjects of an order, none without Options.Subjects, and when their counts began.
 func (r *Registry) Hottest(order Order, n int) ([]Subject, time.Time) {
 	now := time.Now()
 	since, all := now, []Subject{}

@@ -14,6 +14,7 @@ import (
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
+	"example.com/sash/service/internal/servertest"
 )
 
 // observed returns an observation of one part.
@@ -151,9 +152,7 @@ descriptors:
 		return err
 	}
 	for range 3 {
-		if err := ask(part("user", "ann")); err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, ask(part("user", "ann")))
 	}
 	want := spell(r, ByUnits, 9999)
 	for i := range 20 * counters {

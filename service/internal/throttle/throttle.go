@@ -39,3 +39,14 @@ func (l *Log) Allow(now time.Time) (skipped int64, ok bool) {
 	l.skipped.Add(1)
 	return 0, false
 }
+
+// Repeat calls a function until the context ends, each time after the pause that the call before has returned.
+func Repeat(ctx context.Context, do func() (pause time.Duration)) {
+	for ctx.Err() == nil {
+		pause := do()
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
