@@ -51,7 +51,7 @@
 // # The own share
 //
 // With [Options].Own each of R regions has s = floor(N · Percent / 100) units of every limit for itself, in its own store, and the
-// home has the other N − R·s. It decides a call, with the source own, where the home refuses it, lets it wait, or does not answer. Calls
+// home has the other N − R·s. The region decides, with the source own, what the home refuses, lets wait or does not answer. Calls
 // with an ID, bookings, partial calls and calls over several subjects are the home's alone. See docs/regions.md for changes of R and s.
 //
 // # And how much less
