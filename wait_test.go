@@ -76,7 +76,7 @@ func TestAHerdOfWaiters(t *testing.T) {
 				t.Logf("%d decisions for %d admissions within %v; %d of %d pairs inverted",
 					decisions, n, time.Since(began), inverted, n*(n-1)/2)
 				if decisions < n || decisions > most || inverted > 0 {
-					t.Errorf("want at most %d decisions, and those who came first first", most)
+					t.Errorf("want at most %d decisions, in the order of coming", most)
 				}
 				if took := time.Since(began).Round(time.Millisecond); took != time.Duration(n/10-1)*20*time.Millisecond {
 					t.Errorf("it took %v", took)

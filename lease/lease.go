@@ -34,12 +34,15 @@ type Store struct {
 	divided perPolicy[divided]        // in the parts of own
 }
 
-// What keeps the leases of Shared, and what it is asked and answers. A store of memory or Redis is a Holder.
 type (
-	Holder   = window.Holder
+	// A Holder keeps the leases of Shared. A store of memory or Redis is one.
+	Holder = window.Holder
+	// A Spending asks a Holder for units.
 	Spending = window.Spending
-	Held     = window.Held
-	Errand   = window.Errand
+	// Held is what a Holder answers.
+	Held = window.Held
+	// An Errand brings a lease to a Holder.
+	Errand = window.Errand
 )
 
 // Options of Shared. The zero value is the default.

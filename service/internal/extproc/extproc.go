@@ -98,7 +98,7 @@ func (s *Service) Process(stream ext.ExternalProcessor_ProcessServer) error {
 			ended, late = nil, time.After(grace)
 		case <-late:
 			return p.over()
-		case <-left: // the client, or the upstream
+		case <-left: //nolint:errcheck // the client has left, or the upstream
 			return p.over()
 		case req := <-requests:
 			res, last, err := p.handle(req)

@@ -86,7 +86,10 @@ func (s *serving) accept(ctx context.Context) error {
 		}
 		if err != nil { // such as too many descriptors of the process
 			s.failed.Log(slog.LevelWarn, "a connection could not be accepted", "error", err)
-			time.Sleep(acceptPause)
+			select {
+			case <-ctx.Done():
+			case <-time.After(acceptPause):
+			}
 			continue
 		}
 		s.open.Go(func() { s.serve(ctx, raw.(*conns.Conn)) })

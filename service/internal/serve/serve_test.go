@@ -83,7 +83,8 @@ func send(t *testing.T, method string, addr net.Addr, path, body string, header 
 	for i := 0; i < len(header); i += 2 {
 		req.Header[header[i]] = []string{header[i+1]}
 	}
-	res := servertest.Must(web.Do(req))(t)
+	res, err := web.Do(req)
+	servertest.Check(t, err)
 	defer func() { _ = res.Body.Close() }()
 	text := servertest.Must(io.ReadAll(res.Body))(t)
 	return res.StatusCode, string(text)
