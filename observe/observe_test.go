@@ -14,12 +14,10 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	"go.opentelemetry.io/otel/trace"
 
 	"example.com/sash"
 	"example.com/sash/driver"
@@ -258,21 +256,3 @@ func TestTheLogHasOneLineOfAnOutcomeEachSecond(t *testing.T) {
 type observerFunc func(context.Context, sash.Decision)
 
 func (f observerFunc) Observe(ctx context.Context, d sash.Decision) { f(ctx, d) }
-
-type (
-	meters  struct{ metric.MeterProvider }
-	tracers struct{ trace.TracerProvider }
-)
-
-func TestConstructorsRefuseNil(t *testing.T) {
-	if _, err := observe.Metrics((*meters)(nil)); err == nil || !strings.Contains(err.Error(), "Metrics got a nil") {
-		t.Errorf("a nil provider of meters: %v", err)
-	}
-	observe.All(nil, observerFunc(nil)).Observe(t.Context(), sash.Decision{}) // none
-	defer func() {
-		if p, ok := recover().(string); !ok || !strings.HasPrefix(p, "observe: Spans got a nil") {
-			t.Errorf("a nil provider of tracers: %v", p)
-		}
-	}()
-	observe.Spans((*tracers)(nil))
-}
