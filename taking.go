@@ -50,7 +50,8 @@ func (l *Limiter) Penalize(ctx context.Context, key string, units int64) (Result
 
 // Reward gives units back without settling a certain reservation, such as after a right password: 1 to [MaxUnits]. It takes them from the
 // oldest charges that still count, those of reservations too, and none from bookings that lie ahead. A charge from which units were taken
-// is not settled to less any more. Result.Charged says how many it gave back: no more than are charged, and on Redis those of at most
+// is not settled to less any more, unless charges share an entry: under limits of the calendar alone, and within a step of
+// SlidingBuckets. Result.Charged says how many it gave back: no more than are charged, and on Redis those of at most
 // 1,000 charges; call it again for more. The Result is otherwise that of a Peek afterwards by a limiter without a Block.
 //
 // Under SlidingCounter the charges of the last window are the oldest, and free what they still weigh. Refusals that other processes keep
