@@ -21,7 +21,7 @@ type Limiter struct {
 	policy *policy
 	pace   *pace
 	lines  *lines
-	left   apart.Left // before the store has decided
+	left   *apart.Left // before the store has decided
 	plans  *policies
 }
 
@@ -60,7 +60,7 @@ func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	if opts != nil && opts.Observer != nil && driver.Nil(opts.Observer) {
 		return nil, fmt.Errorf("%w: Options.Observer is a nil %T, which observes nothing", ErrInvalidLimit, opts.Observer)
 	}
-	l := &Limiter{store: store, policy: policy, pace: new(pace), lines: new(lines), left: apart.NewLeft(), plans: new(policies)}
+	l := &Limiter{store: store, policy: policy, pace: new(pace), lines: new(lines), left: new(apart.Left), plans: new(policies)}
 	if opts != nil {
 		l.opts = *opts
 		if opts.Prefix != "" {

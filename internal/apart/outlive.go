@@ -4,18 +4,57 @@ package apart
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 )
 
 // afterwards bounds what goes on after a caller has left: the decision, and then giving back.
 const afterwards = time.Second
 
-// Left are the callers who have left before the store has decided and what it admitted is given back. While it is full of them, further
+// Left counts the callers who have left before the store has decided and what it admitted is given back. While there are many, further
 // calls wait: they would only make the store slower, until what it admits comes too late to be given back. Nil bounds nothing.
-type Left chan struct{}
+type Left struct {
+	mu    sync.Mutex
+	n     int           // guarded by mu
+	fewer chan struct{} // guarded by mu: closed when there are few again; nil while there are
+}
 
-// NewLeft returns a Left without callers.
-func NewLeft() Left { return make(Left, 16) }
+const mostLeft = 16
+
+// few waits until few callers have left.
+func (l *Left) few(ctx context.Context) error {
+	for l != nil {
+		l.mu.Lock()
+		if l.n < mostLeft {
+			l.mu.Unlock()
+			break
+		}
+		if l.fewer == nil {
+			l.fewer = make(chan struct{})
+		}
+		fewer := l.fewer
+		l.mu.Unlock()
+		select {
+		case <-fewer:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// add counts callers who have left, or whose call is over.
+func (l *Left) add(n int) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.n += n; l.n < mostLeft && l.fewer != nil {
+		close(l.fewer)
+		l.fewer = nil
+	}
+}
 
 // Outlive runs a decision whose charges are given back if the caller leaves before it ends:
 //
@@ -25,14 +64,9 @@ func NewLeft() Left { return make(Left, 16) }
 //
 // A caller who leaves gets the error of ctx at once. The decision goes on for up to a second, and then giveBack is called with what it
 // returned, unless that is an error. What the store decides later than that may stay charged. A panic of decide is returned as an error.
-func Outlive[T any](ctx context.Context, left Left, decide func(context.Context) (T, error), giveBack func(T)) (value T, err error) {
-	if left != nil {
-		select {
-		case left <- struct{}{}:
-			<-left
-		case <-ctx.Done():
-			return value, ctx.Err()
-		}
+func Outlive[T any](ctx context.Context, left *Left, decide func(context.Context) (T, error), giveBack func(T)) (value T, err error) {
+	if err := left.few(ctx); err != nil {
+		return value, err
 	}
 	if ctx.Done() == nil || ctx.Err() != nil {
 		return safely(ctx, decide)
@@ -41,11 +75,10 @@ func Outlive[T any](ctx context.Context, left Left, decide func(context.Context)
 		value T
 		err   error
 	}
-	decided, gone, over := make(chan outcome), make(chan struct{}), make(chan struct{})
+	decided, gone := make(chan outcome), make(chan struct{})
 	within, cancel := extend(ctx)
 	go func() {
 		defer cancel()
-		defer close(over)
 		value, err := safely(within, decide)
 		select {
 		case decided <- outcome{value, err}:
@@ -53,37 +86,18 @@ func Outlive[T any](ctx context.Context, left Left, decide func(context.Context)
 			if err == nil {
 				_, _ = safely(within, func(context.Context) (T, error) { giveBack(value); return value, nil })
 			}
+			left.add(-1)
 		}
 	}()
 	select {
 	case o := <-decided:
 		return o.value, o.err
 	case <-ctx.Done():
+		left.add(1)
 		close(gone)
 		time.AfterFunc(afterwards, cancel)
-		left.join(over)
 		return value, ctx.Err()
 	}
-}
-
-// join adds a caller who has left until all is over. Where it is full, the caller has the next place, before any call that waits.
-func (left Left) join(over <-chan struct{}) {
-	if left == nil {
-		return
-	}
-	joined := false
-	select {
-	case left <- struct{}{}:
-		joined = true
-	default:
-	}
-	go func() {
-		if !joined {
-			left <- struct{}{}
-		}
-		<-over
-		<-left
-	}()
 }
 
 // safely calls f, and returns a panic as an error: in a goroutine of this package it would end the process.
