@@ -1,8 +1,10 @@
 package extproc
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -18,6 +20,34 @@ var outputs = []struct{ format, path, field string }{
 	{"anthropic", "/messages", "max_tokens"},
 	{"gemini", ":generateContent", "generationConfig.maxOutputTokens"},
 	{"gemini", ":streamGenerateContent", "generationConfig.maxOutputTokens"},
+}
+
+var (
+	errNoObject = errors.New("the body is compressed or is not one JSON object, so that its model is not known")
+	errModel    = errors.New("the body has a model that is no string, twice, or in other letters, and the API may read any")
+)
+
+// read returns the model of a request, and whether it asks for a stream. An empty body has neither.
+func read(body []byte) (model string, streams bool, err error) {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if start, _ := d.Token(); len(body) > 0 && (start != json.Delim('{') || !json.Valid(body)) {
+		return "", false, errNoObject
+	}
+	for found := false; d.More(); {
+		var value json.RawMessage
+		name, _ := d.Token()
+		_ = d.Decode(&value) // is valid
+		switch name, _ := name.(string); {
+		case name == "stream":
+			_ = json.Unmarshal(value, &streams)
+		case strings.EqualFold(name, "model"):
+			if found || name != "model" || json.Unmarshal(value, &model) != nil {
+				return "", false, errModel
+			}
+			found = true
+		}
+	}
+	return model, streams, nil
 }
 
 // prepare returns the most tokens that a request can use, and its body with a maximum output and usage added; nil is no change.

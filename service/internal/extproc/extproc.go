@@ -4,7 +4,6 @@ package extproc
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -235,12 +234,8 @@ func (p *process) admit(body []byte) (refusal *ext.ProcessingResponse, changed [
 		return p.refuse(http.StatusServiceUnavailable, "too many large requests are under way: send this one again", nil), nil
 	}
 	defer p.opts.Room.Add(int64(len(body)))
-	var of struct {
-		Model  string
-		Stream bool
-	}
-	_ = json.Unmarshal(body, &of) // what is no request is refused below, if its tokens count
-	p.header.Set("Model", of.Model)
+	model, streams, unread := read(body)
+	p.header.Set("Model", model)
 	parts, err := p.question.Parts(p.header)
 	if err != nil {
 		return p.refuse(http.StatusBadRequest, err.Error(), nil), nil
@@ -251,12 +246,19 @@ func (p *process) admit(body []byte) (refusal *ext.ProcessingResponse, changed [
 		rules = append(rules, found.Rule)
 	}
 	counts := func(r *config.Rule) bool { return r != nil && r.Tokens != nil }
+	if unread != nil { // then its rule is not known either, which may be one of those that count tokens
+		all := p.decider.Config().Rules()
+		if i := slices.IndexFunc(all, func(r *config.Rule) bool { return counts(r) && r.Domain == p.question.Domain }); i >= 0 {
+			p.format = all[i].Tokens.Format
+			return p.refuse(http.StatusBadRequest, unread.Error(), nil), nil
+		}
+	}
 	if i := slices.IndexFunc(rules, counts); i >= 0 {
 		tokens := rules[i].Tokens
 		p.format = tokens.Format
 		bound := outgoing.Bound{}
 		if len(body) > 0 {
-			if bound, changed, err = prepare(p.path, body, of.Stream, tokens); err != nil {
+			if bound, changed, err = prepare(p.path, body, streams, tokens); err != nil {
 				return p.refuse(http.StatusBadRequest, err.Error(), nil), nil
 			}
 		}

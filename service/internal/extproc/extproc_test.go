@@ -90,6 +90,13 @@ func beginWith(t *testing.T, rights string) *world {
 	return w
 }
 
+// use replaces the rules.
+func (w *world) use(rules string) {
+	w.t.Helper()
+	cfg := servertest.Must(config.Parse(config.Defaults{}, false, config.File{Name: "rules.yaml", Text: []byte(rules)}))(w.t)
+	servertest.Check(w.t, w.decider.Use(cfg))
+}
+
 // left returns the units that a subject has left.
 func (w *world) left(key, value string) int64 {
 	w.t.Helper()
@@ -325,6 +332,50 @@ func TestRequestsCountTogether(t *testing.T) {
 	}
 	if left := w.left("x-user", "ann"); left != 1000 {
 		t.Errorf("%d tokens left", left)
+	}
+}
+
+// A rule that holds for one model counts all requests whose upstream may read that model.
+func TestTheModelOfARequest(t *testing.T) {
+	w := begin(t)
+	w.use(`
+domain: ai
+descriptors:
+- key: model
+  value: gpt-4
+  limits: ["1000/1m"]
+  tokens: {format: openai}
+`)
+	for body, admitted := range map[string]bool{
+		`{"model":"gpt-4","max_tokens":100}`:              true,
+		`{"mod\u0065l":"gpt-4","max_tokens":100}`:         true,
+		`{"model":"gpt-4","Model":"x"}`:                   false,
+		`{"Model":"gpt-4"}`:                               false,
+		`{"model":"x","model":"gpt-4"}`:                   false,
+		`{"model":"gpt-4","model":"x"}`:                   false,
+		`{"model":["gpt-4"]}`:                             false,
+		`{"model":"gpt-4","temperature":NaN}`:             false,
+		`{"model":"x"}{"model":"gpt-4"}`:                  false,
+		"\x1f\x8b":                                        false,
+		`{"model":"x","messages":[{"model":"gpt-4"}]}`:    true,
+		`{"model":null,"metadata":{"Model":1,"model":2}}`: true,
+	} {
+		before := w.left("model", "gpt-4")
+		s := w.open("domain=ai&descriptor=header:model")
+		res := s.posts("/v1/chat/completions", body)
+		charged := int64(0)
+		if admitted && strings.HasSuffix(body, "100}") {
+			charged = int64(len(body)) + 100
+		}
+		status := res.GetImmediateResponse().GetStatus().GetCode()
+		if left := w.left("model", "gpt-4"); before-left != charged || admitted != (status == 0) || !admitted && status != 400 {
+			t.Errorf("%s: %d charged, %v", body, before-left, res)
+		}
+		s.leave()
+	}
+	w.use("domain: ai\ndescriptors: [{key: account, limits: [5/1m]}]")
+	if res := w.open("domain=ai&descriptor=account=all").posts("/", "\x1f\x8b"); res.GetRequestBody() == nil {
+		t.Errorf("a domain without tokens: %v", res)
 	}
 }
 
