@@ -80,6 +80,7 @@ type process struct {
 	meter    outgoing.Meter
 	readable bool // the response
 	failed   bool // the response is an error, which uses no tokens
+	late     bool // the error is that of a proxy that no longer waits: the upstream may still use them
 }
 
 // Process implements the protocol.
@@ -222,6 +223,7 @@ func (p *process) responseHeaders(h *ext.HttpHeaders) {
 		case ":status":
 			code, _ := strconv.Atoi(value)
 			p.failed = code >= http.StatusBadRequest
+			p.late = slices.Contains([]int{http.StatusRequestTimeout, 499, http.StatusGatewayTimeout, 524}, code)
 		case "content-encoding":
 			p.readable = value == "identity"
 		}
@@ -295,11 +297,7 @@ func (p *process) admit(body []byte) (refusal *ext.ProcessingResponse, changed [
 		return p.refuse(http.StatusTooManyRequests, text, fields), nil
 	}
 	p.admitted = true
-	for i, r := range held {
-		if counts(rules[i]) && r.Units > 0 {
-			p.held = append(p.held, r)
-		}
-	}
+	p.held = held
 	return nil, changed
 }
 
@@ -318,13 +316,19 @@ func (p *process) refuse(code int, text string, fields http.Header) *ext.Process
 func (p *process) settle() {
 	u := p.meter.Usage()
 	used := u.Total()
-	if p.failed {
+	switch {
+	case p.late:
+		return
+	case p.failed:
 		used = 0
-	} else if !u.Final || !p.readable {
+	case !u.Final || !p.readable:
 		return
 	}
 	over := int64(0)
 	for i := range p.held {
+		if p.held[i].Units == 0 {
+			continue
+		}
 		over = max(over, used-p.held[i].Units)
 		if err := p.decider.Settle(p.ctx, &p.held[i], min(used, sash.MaxUnits)); err != nil {
 			p.log.Log(slog.LevelWarn, "an estimate stays, because it was not settled", "error", err)

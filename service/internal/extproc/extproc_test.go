@@ -205,6 +205,8 @@ func TestAResponseSettles(t *testing.T) {
 		{"gzip", []*ext.ProcessingRequest{responseHeaders(false, ":status", "200", "content-encoding", "gzip"), responseBody(used, true)}, false, 300},
 		{"400", []*ext.ProcessingRequest{responseHeaders(false, ":status", "400"), responseBody("{}", true)}, false, 0},
 		{"503 without a body", []*ext.ProcessingRequest{responseHeaders(true, ":status", "503")}, false, 0},
+		{"504 of a proxy", []*ext.ProcessingRequest{responseHeaders(true, ":status", "504")}, false, 300},
+		{"524 of a proxy, and left", []*ext.ProcessingRequest{responseHeaders(false, ":status", "524")}, true, 300},
 		{"503, and left", []*ext.ProcessingRequest{responseHeaders(false, ":status", "503")}, true, 0},
 		{"overrun", []*ext.ProcessingRequest{ok, responseBody(`{"usage":{"prompt_tokens":400,"completion_tokens":5}}`, true)}, false, 405},
 	} {
@@ -376,6 +378,22 @@ descriptors:
 	w.use("domain: ai\ndescriptors: [{key: account, limits: [5/1m]}]")
 	if res := w.open("domain=ai&descriptor=account=all").posts("/", "\x1f\x8b"); res.GetRequestBody() == nil {
 		t.Errorf("a domain without tokens: %v", res)
+	}
+}
+
+// A limit of requests may count refused ones beside a budget of tokens: it is not settled.
+func TestBesideARuleThatCountsRefused(t *testing.T) {
+	w := begin(t)
+	w.use(policy + "  algorithm: sliding-log\n  count_refused: true\n")
+	s := w.open(question)
+	if res := s.posts("/v1/chat/completions", pad(100, 200)); res.GetRequestBody() == nil {
+		t.Fatal(res)
+	}
+	s.ask(responseHeaders(false, ":status", "200"))
+	s.ask(responseBody(used, true))
+	servertest.Check(t, s.ends())
+	if tokens, requests := w.left("x-user", "ann"), w.left("account", "all"); tokens != 1000-42 || requests != 4 {
+		t.Errorf("%d tokens and %d requests left", tokens, requests)
 	}
 }
 
