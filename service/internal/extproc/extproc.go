@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	ext "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
@@ -75,6 +76,7 @@ type process struct {
 	header   http.Header // of the request, as a proxy describes it
 	path     string
 	format   string // of errors
+	buffered bool   // Envoy sends the body as one, without its end if trailers follow
 	admitted bool
 	held     []decide.Reservation // tokens
 	meter    outgoing.Meter
@@ -147,6 +149,7 @@ func (s *Service) wrong(err error) error {
 // handle answers a message, and reports whether it was the last.
 func (p *process) handle(req *ext.ProcessingRequest) (res *ext.ProcessingResponse, last bool, err error) {
 	res = &ext.ProcessingResponse{}
+	p.buffered = p.buffered || req.GetProtocolConfig().GetRequestBodyMode() == filterv3.ProcessingMode_BUFFERED
 	switch r := req.GetRequest().(type) {
 	case *ext.ProcessingRequest_RequestHeaders:
 		p.requestHeaders(r.RequestHeaders)
@@ -158,7 +161,7 @@ func (p *process) handle(req *ext.ProcessingRequest) (res *ext.ProcessingRespons
 		common := &ext.CommonResponse{HeaderMutation: set("accept-encoding", "identity")} // what is compressed cannot be read
 		res.Response = &ext.ProcessingResponse_RequestHeaders{RequestHeaders: &ext.HeadersResponse{Response: common}}
 	case *ext.ProcessingRequest_RequestBody:
-		if p.admitted || !r.RequestBody.GetEndOfStream() {
+		if p.admitted || !p.buffered && !r.RequestBody.GetEndOfStream() {
 			return nil, false, p.wrong(errors.New("ext_proc needs request_body_mode: BUFFERED"))
 		}
 		refusal, body := p.admit(r.RequestBody.GetBody())
