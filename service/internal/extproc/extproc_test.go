@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	ext "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
@@ -249,6 +250,12 @@ func TestWhatTheUpstreamGets(t *testing.T) {
 		{"completions", "x-user", "/v1/completions", `{"prompt":"a"}`, `{"prompt":"a","max_tokens":300}`},
 		{"responses", "x-user", "/v1/responses", `{"input":"a","stream":true}`, `{"input":"a","stream":true,"max_output_tokens":300}`},
 		{"embeddings", "x-user", "/v1/embeddings", `{"input":"a"}`, ``},
+		{"a field of another API", "x-user", "/v1/chat/completions", `{"max_output_tokens":1}`, `{"max_output_tokens":1,"max_completion_tokens":300}`},
+		{"either field of chat", "x-user", "/v1/chat/completions", `{"max_tokens":1}`, ``},
+		{"a field of chat", "x-user", "/v1/completions", `{"max_completion_tokens":1}`, `{"max_completion_tokens":1,"max_tokens":300}`},
+		{"an escape", "x-user", "/v1/chat/completion%73", `{}`, `{"max_completion_tokens":300}`},
+		{"other spellings of a path", "x-user", "/v1/Chat/./Completions//?a", `{}`, `{"max_completion_tokens":300}`},
+		{"a count", "x-gem", "/v1beta/models/g:countTokens", `{"contents":"a"}`, ``},
 		{"a stream", "x-user", "/v1/chat/completions", `{"max_tokens":5,"stream":true,"stream_options":{"a":1}}`,
 			`{"max_tokens":5,"stream":true,"stream_options":{"a":1,"include_usage":true}}`},
 		{"a stream, null", "x-user", "/v1/chat/completions", `{"max_tokens":5,"stream":true,"stream_options":null}`,
@@ -259,7 +266,11 @@ func TestWhatTheUpstreamGets(t *testing.T) {
 		{"Gemini without settings", "x-gem", "/v1beta/models/g:streamGenerateContent?alt=sse", `{}`, `{"generationConfig":{"maxOutputTokens":200}}`},
 	} {
 		s := w.open("domain=ai&descriptor=header:" + c.user)
-		res := s.posts(c.path, c.body, c.user, c.name).GetRequestBody().GetResponse()
+		body := s.posts(c.path, c.body, c.user, c.name).GetRequestBody()
+		if body == nil {
+			t.Errorf("%s is refused", c.name)
+		}
+		res := body.GetResponse()
 		got := string(res.GetBodyMutation().GetBody())
 		if c.want == "" && got == "" {
 			continue
@@ -269,6 +280,35 @@ func TestWhatTheUpstreamGets(t *testing.T) {
 			t.Errorf("%s: %s with %v, not %s", c.name, got, length, c.want)
 		}
 	}
+}
+
+// Where the field with the maximum output is not known, the request has to set it.
+func TestUnknownPaths(t *testing.T) {
+	w := begin(t)
+	for _, path := range []string{"/v1/messages", "/v1/chat/completions;a", "/v1/chat/completion%2573"} {
+		res := w.open("domain=ai&descriptor=header:x-user").posts(path, `{"model":"m"}`).GetImmediateResponse()
+		if res.GetStatus().GetCode() != 400 {
+			t.Errorf("%s: %v", path, res)
+		}
+		if res := w.open("domain=ai&descriptor=header:x-user").posts(path, `{"max_tokens":1}`); res.GetRequestBody() == nil {
+			t.Errorf("%s with a maximum: %v", path, res)
+		}
+	}
+}
+
+// Envoy does not say that a body ends where trailers follow it.
+func TestABodyBeforeTrailers(t *testing.T) {
+	w := begin(t)
+	s := w.open(question)
+	first := requestHeaders(false, "x-user", "ann", ":method", "POST", ":path", "/v1/chat/completions")
+	first.ProtocolConfig = &ext.ProtocolConfiguration{RequestBodyMode: filterv3.ProcessingMode_BUFFERED}
+	s.ask(first)
+	body := requestBody(pad(100, 200))
+	body.GetRequestBody().EndOfStream = false
+	if res := s.ask(body); res.GetRequestBody() == nil || w.left("x-user", "ann") != 700 {
+		t.Error(res)
+	}
+	s.leave()
 }
 
 // decoded returns JSON whose numbers are as they are written.
