@@ -60,7 +60,8 @@ type Call struct {
 	// Settle returns the units that a response has used, by what it reports: Usage.Total, or less where the API does not count all. The
 	// Cost is then an estimate, such as that of [Estimate]. The charge to the Key, not to Also, is corrected when the response's body has
 	// been read to its end or is closed, with one round trip. The estimate stays when the request fails, and without a final usage; a
-	// status of 400 or above gives it back. Nil keeps the Cost, and so does a store that does not settle.
+	// status of 400 or above gives it back, but for those of a proxy that no longer waits: 408, 499, 504, 524. Nil keeps the Cost, and so
+	// does a store that does not settle.
 	Settle func(Usage) int64
 
 	credential *credential // of the Pool, when it is chosen
@@ -116,7 +117,7 @@ func (c Call) complete(t *Transport) (Call, error) {
 // settle settles a call's estimate from the response, as its body is read.
 func (c *Call) settle(ctx context.Context, res *http.Response, place *sash.Reservation) {
 	switch {
-	case c.Settle == nil || place == nil:
+	case c.Settle == nil || place == nil || slices.Contains([]int{http.StatusRequestTimeout, 499, http.StatusGatewayTimeout, 524}, res.StatusCode):
 	case res.StatusCode >= http.StatusBadRequest:
 		_ = place.Parts[0].Cancel(ctx)
 	case res.StatusCode >= http.StatusOK:

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math"
 	"slices"
 	"strings"
@@ -89,13 +90,13 @@ func plain(path string) string {
 // An estimate is too low if the tokenizer first makes the text longer (NFKC), if the API ignores the field that sets the maximum output
 // (Fields) or adds more to prompts than the Overhead (tool use adds hundreds of tokens), or if Costs or the Factor is a guess.
 func Estimate(body []byte, opts *EstimateOptions) (Bound, error) {
-	e := estimate{EstimateOptions: *cmp.Or(opts, &EstimateOptions{}), seen: map[string]bool{}, answers: 1}
+	e := estimate{EstimateOptions: *cmp.Or(opts, &EstimateOptions{}), seed: maphash.MakeSeed(), seen: map[uint64]bool{}, data: deepest, answers: 1}
 	if !utf8.Valid(body) || !json.Valid(body) || bytes.TrimSpace(body)[0] != '{' {
 		return Bound{}, ErrUnreadable
 	}
 	e.scan.value, e.scan.end = e.value, func(bool) {}
-	for _, c := range body {
-		e.scan.next(c)
+	for i := 0; i < len(body) && e.err == nil; i++ {
+		e.scan.next(body[i])
 	}
 	if e.scan.broken {
 		e.fail(ErrUnreadable, "too many levels")
@@ -117,7 +118,10 @@ func Estimate(body []byte, opts *EstimateOptions) (Bound, error) {
 type estimate struct {
 	EstimateOptions
 	scan                   scanner
-	seen                   map[string]bool // plain paths
+	above                  []value         // around the current value
+	data                   int             // level of the object with names that callers choose
+	seed                   maphash.Seed    // random, so that nobody can choose names with the same hash
+	seen                   map[uint64]bool // hashes of plain paths
 	named                  bool
 	most, thoughts         int64
 	answers, prompts, cost int64 // prompts counts those of a list, each of which is answered
@@ -128,21 +132,42 @@ func (e *estimate) fail(err error, where string) {
 	e.err = cmp.Or(e.err, fmt.Errorf("%w: %s", err, where))
 }
 
+// A value is one at its plain path, in a list or not.
+type value struct {
+	key    string
+	inList bool
+}
+
+// value takes time by the bytes of the value and its name, whatever is above them: clients choose how much that is.
 func (e *estimate) value(path, text []byte) {
-	at, key := string(path), plain(string(path))
-	names := strings.Split(key, ".")
-	last := len(names) - 1
-	for i, name := range names[:last] {
-		if bodyFields[name].means == data || i > 0 && bodyFields["*."+name].means == data {
-			return
+	level := len(e.scan.open)
+	if level > e.data {
+		return
+	}
+	if e.data = deepest; len(path) > longest {
+		e.fail(ErrUnreadable, "names that are too long")
+		return
+	}
+	at, v := string(path), value{}
+	if level > 0 {
+		in := e.scan.open[level-1]
+		v = value{e.above[level-1].key + plain(at[in.path:]), e.above[level-1].inList || !in.object}
+	}
+	e.above = append(e.above[:level], v)
+	key, inList := v.key, v.inList
+	dot := strings.LastIndexByte(key, '.')
+	last, lastTwo := key[dot+1:], key[strings.LastIndexByte(key[:max(dot, 0)], '.')+1:]
+	if begins := text[0] == '{' || text[0] == '['; begins && (bodyFields[last].means == data || dot > 0 && bodyFields["*."+last].means == data) {
+		e.data = level
+	}
+	if !inList { // of a list that is not seen twice, neither is what is in it
+		hash := maphash.String(e.seed, key)
+		if e.seen[hash] {
+			e.fail(ErrTwice, at)
 		}
+		e.seen[hash] = true
 	}
-	inList := slices.ContainsFunc(e.scan.open, func(c container) bool { return !c.object })
-	if e.seen[key] && !inList {
-		e.fail(ErrTwice, at)
-	}
-	e.seen[key] = true
-	f := cmp.Or(bodyFields[key], bodyFields["*."+names[last]], bodyFields["*."+strings.Join(names[max(last-1, 0):], ".")])
+	f := cmp.Or(bodyFields[key], bodyFields["*."+last], bodyFields["*."+lastTwo])
 	word := strings.Trim(string(text), `"`)
 	n, ok := count(text)
 	switch {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -169,6 +170,34 @@ func TestEstimateAddsCosts(t *testing.T) {
 	opts.Factor = 0.25
 	if got, err := outgoing.Estimate(body, opts); err != nil || got.Input != int64(len(body)+3)/4+2*1000+30+500 || got.Output != 10 {
 		t.Errorf("with a factor: %+v, %v", got, err)
+	}
+}
+
+// What a body costs to read goes by its bytes: names that repeat in every path below them are no lever.
+func TestBodiesWithLongPaths(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		levels, length int
+		value          string
+		err            error
+	}{
+		{"a list below long names", 120, 240, "[0" + strings.Repeat(",0", 20_000) + "]", outgoing.ErrUnreadable},
+		{"objects below long names", 120, 240, "[0" + strings.Repeat(`,{"a":0}`, 5000) + "]", outgoing.ErrUnreadable},
+		{"objects below names that are not too long", 120, 1, "[0" + strings.Repeat(`,{"a":0}`, 5000) + "]", nil},
+	} {
+		body := strings.Repeat(`{"`+strings.Repeat("a", c.length)+`":`, c.levels) + c.value + strings.Repeat("}", c.levels)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := outgoing.Estimate([]byte(body), &outgoing.EstimateOptions{Default: 1})
+		_, _ = new(outgoing.Meter).Write([]byte(body))
+		runtime.ReadMemStats(&after)
+		if mib := (after.TotalAlloc - before.TotalAlloc) >> 20; mib > 16 || !errors.Is(err, c.err) {
+			t.Errorf("%s: %d bytes took %d MiB: %v", c.name, len(body), mib, err)
+		}
+	}
+	named := `{"input":{"properties":{"` + strings.Repeat("a", 300) + `":{"type":"string"}}},"max_tokens":5}`
+	if _, err := outgoing.Estimate([]byte(named), nil); err != nil {
+		t.Errorf("a long name that callers choose: %v", err)
 	}
 }
 

@@ -96,10 +96,14 @@ func (m *Meter) Write(p []byte) (int, error) {
 func (m *Meter) begin() { m.scan, m.ending = scanner{value: m.value, end: m.end}, false }
 
 func (m *Meter) value(path, text []byte) {
-	values, ok := ends[string(path)]
+	if len(path) > longest { // none of those known
+		return
+	}
+	at := string(path)
+	values, ok := ends[at]
 	m.ending = m.ending || ok && (slices.Contains(values, string(text)) || values == nil && text[0] == '"')
 	for _, object := range usageObjects {
-		if name, ok := strings.CutPrefix(string(path), object); ok && len(m.counts) < 64 {
+		if name, ok := strings.CutPrefix(at, object); ok && len(m.counts) < 64 {
 			n, _ := count(text)
 			m.counts[plain(name)] = max(m.counts[plain(name)], n)
 		}

@@ -153,6 +153,7 @@ func TestWhatAnAttemptIsSettledTo(t *testing.T) {
 		{"400", total, text(events), 0, []int{400}, 0},
 		{"429", total, text(events), 0, []int{429}, 0},
 		{"500", total, text(events), 0, []int{500}, 0},
+		{"504 of a proxy, behind which the API goes on", total, text(events), 0, []int{504}, estimate},
 		{"a request that fails", total, text(events), 0, []int{0}, estimate},
 		{"503, and a retry", total, text(events), 1 << 20, []int{503, 200}, 42},
 	} {

@@ -95,10 +95,10 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 		return d.count(ctx, req, answers)
 	}
 	for i := range req.held {
-		if a := &answers[i]; a.limits != nil && a.limits.opts.CountRefused {
+		a := &answers[i]
+		if a.settles = a.Rule != nil && a.Rule.Tokens != nil; a.settles && a.limits != nil && a.limits.opts.CountRefused {
 			return ErrCountsRefused
 		}
-		answers[i].settles = true
 	}
 	var few [4]*Answer
 	binding, quotas := few[:0], false
@@ -138,7 +138,7 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 				return err
 			}
 		}
-		if req.held != nil {
+		if a.settles {
 			d.hold(req, a, rand.Text(), &req.held[i])
 		}
 	}

@@ -84,8 +84,8 @@ func (d *Decider) Reserve(ctx context.Context, req Request) (Answer, *Reservatio
 	return answers[0], req.reserved, nil
 }
 
-// ReserveAll is Decide for a request whose costs are estimates, each of which Settle corrects by the reservation of its part. A
-// part that was not charged has a zero one. A refusal comes with none. Errors are those of Decide, and ErrCountsRefused.
+// ReserveAll is Decide for a request whose costs are estimates where rules count tokens. Settle corrects each by the reservation of
+// its part. Other parts, and those that were not charged, have a zero one. A refusal comes with none. Errors are those of Decide, and ErrCountsRefused.
 func (d *Decider) ReserveAll(ctx context.Context, req Request) ([]Answer, []Reservation, error) {
 	req.held = make([]Reservation, len(req.Parts))
 	answers, err := d.Decide(ctx, req)

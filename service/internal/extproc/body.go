@@ -1,29 +1,85 @@
 package extproc
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"net/http"
+	"net/url"
+	"path"
 	"strings"
 
 	"example.com/sash/outgoing"
 	"example.com/sash/service/internal/config"
 )
 
-// outputs are the fields with the maximum output of a request, by the end of its path. Other paths have none.
-var outputs = []struct{ format, path, field string }{
-	{"openai", "/chat/completions", "max_completion_tokens"},
-	{"openai", "/completions", "max_tokens"},
-	{"openai", "/responses", "max_output_tokens"},
-	{"anthropic", "/messages", "max_tokens"},
-	{"gemini", ":generateContent", "generationConfig.maxOutputTokens"},
-	{"gemini", ":streamGenerateContent", "generationConfig.maxOutputTokens"},
+// outputs are the fields with the maximum output of a request, by the end of its path; the first is set. None is a path without output.
+var outputs = []struct {
+	format, path string
+	fields       []string
+}{
+	{"openai", "/chat/completions", []string{"max_completion_tokens", "max_tokens"}},
+	{"openai", "/completions", []string{"max_tokens"}},
+	{"openai", "/responses", []string{"max_output_tokens"}},
+	{"openai", "/embeddings", nil},
+	{"openai", "/moderations", nil},
+	{"anthropic", "/messages", []string{"max_tokens"}},
+	{"anthropic", "/messages/count_tokens", nil},
+	{"gemini", ":generatecontent", []string{"generationConfig.maxOutputTokens"}},
+	{"gemini", ":streamgeneratecontent", []string{"generationConfig.maxOutputTokens"}},
+	{"gemini", ":counttokens", nil},
+	{"gemini", ":embedcontent", nil},
+	{"gemini", ":batchembedcontents", nil},
+}
+
+var (
+	errNoObject = errors.New("the body is compressed or is not one JSON object, so that its model is not known")
+	errPath     = errors.New("the body sets no maximum output, and which field does is not known for this path")
+	errModel    = errors.New("the body has a model that is no string, twice, or in other letters, and the API may read any")
+)
+
+// read returns the model of a request, and whether it asks for a stream. An empty body has neither.
+func read(body []byte) (model string, streams bool, err error) {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if start, _ := d.Token(); len(body) > 0 && (start != json.Delim('{') || !json.Valid(body)) {
+		return "", false, errNoObject
+	}
+	for found := false; d.More(); {
+		var value json.RawMessage
+		name, _ := d.Token()
+		_ = d.Decode(&value) // is valid
+		switch name, _ := name.(string); {
+		case name == "stream":
+			_ = json.Unmarshal(value, &streams)
+		case strings.EqualFold(name, "model"):
+			if found || name != "model" || json.Unmarshal(value, &model) != nil {
+				return "", false, errModel
+			}
+			found = true
+		}
+	}
+	return model, streams, nil
 }
 
 // prepare returns the most tokens that a request can use, and its body with a maximum output and usage added; nil is no change.
-func prepare(path string, body []byte, streams bool, tokens *config.Tokens) (outgoing.Bound, []byte, error) {
-	bound, err := outgoing.Estimate(body, &outgoing.EstimateOptions{Default: tokens.DefaultMax})
-	if err != nil {
+func prepare(uri string, body []byte, streams bool, tokens *config.Tokens) (outgoing.Bound, []byte, error) {
+	if plain, err := url.PathUnescape(uri); err == nil {
+		uri = plain
+	}
+	uri = strings.ToLower(path.Clean(uri)) // as lenient upstreams read it
+	opts, known := &outgoing.EstimateOptions{Default: tokens.DefaultMax}, false
+	for _, o := range outputs {
+		if known = o.format == tokens.Format && strings.HasSuffix(uri, o.path); known {
+			opts.Fields = o.fields
+			break
+		}
+	}
+	bound, err := outgoing.Estimate(body, opts)
+	if !known && err == nil && !bound.Named {
+		err = errPath
+	}
+	if err != nil || opts.Fields == nil {
 		return bound, nil, err
 	}
 	var changed []byte
@@ -32,28 +88,23 @@ func prepare(path string, body []byte, streams bool, tokens *config.Tokens) (out
 			changed, err = with(cmp.Or(string(changed), string(body)), field, value)
 		}
 	}
-	for _, o := range outputs {
-		if o.format == tokens.Format && strings.HasSuffix(path, o.path) {
-			if !bound.Named {
-				change(o.field, tokens.DefaultMax)
-			}
-			if asks := o.field != "max_output_tokens" && o.format == "openai"; asks && tokens.AskForUsage && streams {
-				change("stream_options.include_usage", true)
-			}
-			break
-		}
+	if !bound.Named {
+		change(opts.Fields[0], tokens.DefaultMax)
+	}
+	if tokens.Format == "openai" && opts.Fields[0] != "max_output_tokens" && tokens.AskForUsage && streams {
+		change("stream_options.include_usage", true)
 	}
 	return bound, changed, err
 }
 
 // with returns a JSON object, which may be empty or null, with a value at a path.
-func with(object, path string, value any) ([]byte, error) {
+func with(object, at string, value any) ([]byte, error) {
 	var of map[string]json.RawMessage
 	err := json.Unmarshal([]byte(cmp.Or(object, "null")), &of)
 	if of == nil {
 		of = map[string]json.RawMessage{}
 	}
-	name, rest, nested := strings.Cut(path, ".")
+	name, rest, nested := strings.Cut(at, ".")
 	switch {
 	case err != nil:
 	case nested:

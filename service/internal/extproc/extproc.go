@@ -4,7 +4,6 @@ package extproc
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	ext "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
@@ -76,11 +76,13 @@ type process struct {
 	header   http.Header // of the request, as a proxy describes it
 	path     string
 	format   string // of errors
+	buffered bool   // Envoy sends the body as one, without its end if trailers follow
 	admitted bool
 	held     []decide.Reservation // tokens
 	meter    outgoing.Meter
 	readable bool // the response
 	failed   bool // the response is an error, which uses no tokens
+	late     bool // the error is that of a proxy that no longer waits: the upstream may still use them
 }
 
 // Process implements the protocol.
@@ -147,6 +149,7 @@ func (s *Service) wrong(err error) error {
 // handle answers a message, and reports whether it was the last.
 func (p *process) handle(req *ext.ProcessingRequest) (res *ext.ProcessingResponse, last bool, err error) {
 	res = &ext.ProcessingResponse{}
+	p.buffered = p.buffered || req.GetProtocolConfig().GetRequestBodyMode() == filterv3.ProcessingMode_BUFFERED
 	switch r := req.GetRequest().(type) {
 	case *ext.ProcessingRequest_RequestHeaders:
 		p.requestHeaders(r.RequestHeaders)
@@ -158,7 +161,7 @@ func (p *process) handle(req *ext.ProcessingRequest) (res *ext.ProcessingRespons
 		common := &ext.CommonResponse{HeaderMutation: set("accept-encoding", "identity")} // what is compressed cannot be read
 		res.Response = &ext.ProcessingResponse_RequestHeaders{RequestHeaders: &ext.HeadersResponse{Response: common}}
 	case *ext.ProcessingRequest_RequestBody:
-		if p.admitted || !r.RequestBody.GetEndOfStream() {
+		if p.admitted || !p.buffered && !r.RequestBody.GetEndOfStream() {
 			return nil, false, p.wrong(errors.New("ext_proc needs request_body_mode: BUFFERED"))
 		}
 		refusal, body := p.admit(r.RequestBody.GetBody())
@@ -223,6 +226,7 @@ func (p *process) responseHeaders(h *ext.HttpHeaders) {
 		case ":status":
 			code, _ := strconv.Atoi(value)
 			p.failed = code >= http.StatusBadRequest
+			p.late = slices.Contains([]int{http.StatusRequestTimeout, 499, http.StatusGatewayTimeout, 524}, code)
 		case "content-encoding":
 			p.readable = value == "identity"
 		}
@@ -235,12 +239,8 @@ func (p *process) admit(body []byte) (refusal *ext.ProcessingResponse, changed [
 		return p.refuse(http.StatusServiceUnavailable, "too many large requests are under way: send this one again", nil), nil
 	}
 	defer p.opts.Room.Add(int64(len(body)))
-	var of struct {
-		Model  string
-		Stream bool
-	}
-	_ = json.Unmarshal(body, &of) // what is no request is refused below, if its tokens count
-	p.header.Set("Model", of.Model)
+	model, streams, unread := read(body)
+	p.header.Set("Model", model)
 	parts, err := p.question.Parts(p.header)
 	if err != nil {
 		return p.refuse(http.StatusBadRequest, err.Error(), nil), nil
@@ -251,12 +251,19 @@ func (p *process) admit(body []byte) (refusal *ext.ProcessingResponse, changed [
 		rules = append(rules, found.Rule)
 	}
 	counts := func(r *config.Rule) bool { return r != nil && r.Tokens != nil }
+	if unread != nil { // then its rule is not known either, which may be one of those that count tokens
+		all := p.decider.Config().Rules()
+		if i := slices.IndexFunc(all, func(r *config.Rule) bool { return counts(r) && r.Domain == p.question.Domain }); i >= 0 {
+			p.format = all[i].Tokens.Format
+			return p.refuse(http.StatusBadRequest, unread.Error(), nil), nil
+		}
+	}
 	if i := slices.IndexFunc(rules, counts); i >= 0 {
 		tokens := rules[i].Tokens
 		p.format = tokens.Format
 		bound := outgoing.Bound{}
 		if len(body) > 0 {
-			if bound, changed, err = prepare(p.path, body, of.Stream, tokens); err != nil {
+			if bound, changed, err = prepare(p.path, body, streams, tokens); err != nil {
 				return p.refuse(http.StatusBadRequest, err.Error(), nil), nil
 			}
 		}
@@ -293,11 +300,7 @@ func (p *process) admit(body []byte) (refusal *ext.ProcessingResponse, changed [
 		return p.refuse(http.StatusTooManyRequests, text, fields), nil
 	}
 	p.admitted = true
-	for i, r := range held {
-		if counts(rules[i]) && r.Units > 0 {
-			p.held = append(p.held, r)
-		}
-	}
+	p.held = held
 	return nil, changed
 }
 
@@ -316,13 +319,19 @@ func (p *process) refuse(code int, text string, fields http.Header) *ext.Process
 func (p *process) settle() {
 	u := p.meter.Usage()
 	used := u.Total()
-	if p.failed {
+	switch {
+	case p.late:
+		return
+	case p.failed:
 		used = 0
-	} else if !u.Final || !p.readable {
+	case !u.Final || !p.readable:
 		return
 	}
 	over := int64(0)
 	for i := range p.held {
+		if p.held[i].Units == 0 {
+			continue
+		}
 		over = max(over, used-p.held[i].Units)
 		if err := p.decider.Settle(p.ctx, &p.held[i], min(used, sash.MaxUnits)); err != nil {
 			p.log.Log(slog.LevelWarn, "an estimate stays, because it was not settled", "error", err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	ext "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
@@ -88,6 +89,13 @@ func beginWith(t *testing.T, rights string) *world {
 		}
 	})
 	return w
+}
+
+// use replaces the rules.
+func (w *world) use(rules string) {
+	w.t.Helper()
+	cfg := servertest.Must(config.Parse(config.Defaults{}, false, config.File{Name: "rules.yaml", Text: []byte(rules)}))(w.t)
+	servertest.Check(w.t, w.decider.Use(cfg))
 }
 
 // left returns the units that a subject has left.
@@ -198,6 +206,8 @@ func TestAResponseSettles(t *testing.T) {
 		{"gzip", []*ext.ProcessingRequest{responseHeaders(false, ":status", "200", "content-encoding", "gzip"), responseBody(used, true)}, false, 300},
 		{"400", []*ext.ProcessingRequest{responseHeaders(false, ":status", "400"), responseBody("{}", true)}, false, 0},
 		{"503 without a body", []*ext.ProcessingRequest{responseHeaders(true, ":status", "503")}, false, 0},
+		{"504 of a proxy", []*ext.ProcessingRequest{responseHeaders(true, ":status", "504")}, false, 300},
+		{"524 of a proxy, and left", []*ext.ProcessingRequest{responseHeaders(false, ":status", "524")}, true, 300},
 		{"503, and left", []*ext.ProcessingRequest{responseHeaders(false, ":status", "503")}, true, 0},
 		{"overrun", []*ext.ProcessingRequest{ok, responseBody(`{"usage":{"prompt_tokens":400,"completion_tokens":5}}`, true)}, false, 405},
 	} {
@@ -240,6 +250,12 @@ func TestWhatTheUpstreamGets(t *testing.T) {
 		{"completions", "x-user", "/v1/completions", `{"prompt":"a"}`, `{"prompt":"a","max_tokens":300}`},
 		{"responses", "x-user", "/v1/responses", `{"input":"a","stream":true}`, `{"input":"a","stream":true,"max_output_tokens":300}`},
 		{"embeddings", "x-user", "/v1/embeddings", `{"input":"a"}`, ``},
+		{"a field of another API", "x-user", "/v1/chat/completions", `{"max_output_tokens":1}`, `{"max_output_tokens":1,"max_completion_tokens":300}`},
+		{"either field of chat", "x-user", "/v1/chat/completions", `{"max_tokens":1}`, ``},
+		{"a field of chat", "x-user", "/v1/completions", `{"max_completion_tokens":1}`, `{"max_completion_tokens":1,"max_tokens":300}`},
+		{"an escape", "x-user", "/v1/chat/completion%73", `{}`, `{"max_completion_tokens":300}`},
+		{"other spellings of a path", "x-user", "/v1/Chat/./Completions//?a", `{}`, `{"max_completion_tokens":300}`},
+		{"a count", "x-gem", "/v1beta/models/g:countTokens", `{"contents":"a"}`, ``},
 		{"a stream", "x-user", "/v1/chat/completions", `{"max_tokens":5,"stream":true,"stream_options":{"a":1}}`,
 			`{"max_tokens":5,"stream":true,"stream_options":{"a":1,"include_usage":true}}`},
 		{"a stream, null", "x-user", "/v1/chat/completions", `{"max_tokens":5,"stream":true,"stream_options":null}`,
@@ -250,7 +266,11 @@ func TestWhatTheUpstreamGets(t *testing.T) {
 		{"Gemini without settings", "x-gem", "/v1beta/models/g:streamGenerateContent?alt=sse", `{}`, `{"generationConfig":{"maxOutputTokens":200}}`},
 	} {
 		s := w.open("domain=ai&descriptor=header:" + c.user)
-		res := s.posts(c.path, c.body, c.user, c.name).GetRequestBody().GetResponse()
+		body := s.posts(c.path, c.body, c.user, c.name).GetRequestBody()
+		if body == nil {
+			t.Errorf("%s is refused", c.name)
+		}
+		res := body.GetResponse()
 		got := string(res.GetBodyMutation().GetBody())
 		if c.want == "" && got == "" {
 			continue
@@ -260,6 +280,35 @@ func TestWhatTheUpstreamGets(t *testing.T) {
 			t.Errorf("%s: %s with %v, not %s", c.name, got, length, c.want)
 		}
 	}
+}
+
+// Where the field with the maximum output is not known, the request has to set it.
+func TestUnknownPaths(t *testing.T) {
+	w := begin(t)
+	for _, path := range []string{"/v1/messages", "/v1/chat/completions;a", "/v1/chat/completion%2573"} {
+		res := w.open("domain=ai&descriptor=header:x-user").posts(path, `{"model":"m"}`).GetImmediateResponse()
+		if res.GetStatus().GetCode() != 400 {
+			t.Errorf("%s: %v", path, res)
+		}
+		if res := w.open("domain=ai&descriptor=header:x-user").posts(path, `{"max_tokens":1}`); res.GetRequestBody() == nil {
+			t.Errorf("%s with a maximum: %v", path, res)
+		}
+	}
+}
+
+// Envoy does not say that a body ends where trailers follow it.
+func TestABodyBeforeTrailers(t *testing.T) {
+	w := begin(t)
+	s := w.open(question)
+	first := requestHeaders(false, "x-user", "ann", ":method", "POST", ":path", "/v1/chat/completions")
+	first.ProtocolConfig = &ext.ProtocolConfiguration{RequestBodyMode: filterv3.ProcessingMode_BUFFERED}
+	s.ask(first)
+	body := requestBody(pad(100, 200))
+	body.GetRequestBody().EndOfStream = false
+	if res := s.ask(body); res.GetRequestBody() == nil || w.left("x-user", "ann") != 700 {
+		t.Error(res)
+	}
+	s.leave()
 }
 
 // decoded returns JSON whose numbers are as they are written.
@@ -325,6 +374,66 @@ func TestRequestsCountTogether(t *testing.T) {
 	}
 	if left := w.left("x-user", "ann"); left != 1000 {
 		t.Errorf("%d tokens left", left)
+	}
+}
+
+// A rule that holds for one model counts all requests whose upstream may read that model.
+func TestTheModelOfARequest(t *testing.T) {
+	w := begin(t)
+	w.use(`
+domain: ai
+descriptors:
+- key: model
+  value: gpt-4
+  limits: ["1000/1m"]
+  tokens: {format: openai}
+`)
+	for body, admitted := range map[string]bool{
+		`{"model":"gpt-4","max_tokens":100}`:              true,
+		`{"mod\u0065l":"gpt-4","max_tokens":100}`:         true,
+		`{"model":"gpt-4","Model":"x"}`:                   false,
+		`{"Model":"gpt-4"}`:                               false,
+		`{"model":"x","model":"gpt-4"}`:                   false,
+		`{"model":"gpt-4","model":"x"}`:                   false,
+		`{"model":["gpt-4"]}`:                             false,
+		`{"model":"gpt-4","temperature":NaN}`:             false,
+		`{"model":"x"}{"model":"gpt-4"}`:                  false,
+		"\x1f\x8b":                                        false,
+		`{"model":"x","messages":[{"model":"gpt-4"}]}`:    true,
+		`{"model":null,"metadata":{"Model":1,"model":2}}`: true,
+	} {
+		before := w.left("model", "gpt-4")
+		s := w.open("domain=ai&descriptor=header:model")
+		res := s.posts("/v1/chat/completions", body)
+		charged := int64(0)
+		if admitted && strings.HasSuffix(body, "100}") {
+			charged = int64(len(body)) + 100
+		}
+		status := res.GetImmediateResponse().GetStatus().GetCode()
+		if left := w.left("model", "gpt-4"); before-left != charged || admitted != (status == 0) || !admitted && status != 400 {
+			t.Errorf("%s: %d charged, %v", body, before-left, res)
+		}
+		s.leave()
+	}
+	w.use("domain: ai\ndescriptors: [{key: account, limits: [5/1m]}]")
+	if res := w.open("domain=ai&descriptor=account=all").posts("/", "\x1f\x8b"); res.GetRequestBody() == nil {
+		t.Errorf("a domain without tokens: %v", res)
+	}
+}
+
+// A limit of requests may count refused ones beside a budget of tokens: it is not settled.
+func TestBesideARuleThatCountsRefused(t *testing.T) {
+	w := begin(t)
+	w.use(policy + "  algorithm: sliding-log\n  count_refused: true\n")
+	s := w.open(question)
+	if res := s.posts("/v1/chat/completions", pad(100, 200)); res.GetRequestBody() == nil {
+		t.Fatal(res)
+	}
+	s.ask(responseHeaders(false, ":status", "200"))
+	s.ask(responseBody(used, true))
+	servertest.Check(t, s.ends())
+	if tokens, requests := w.left("x-user", "ann"), w.left("account", "all"); tokens != 1000-42 || requests != 4 {
+		t.Errorf("%d tokens and %d requests left", tokens, requests)
 	}
 }
 
