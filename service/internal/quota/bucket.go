@@ -116,6 +116,7 @@ func (b *bucket) refund(allowed int64, now time.Time) {
 		}
 		if b.past = (spare{least.left - unspent, least.ever - unspent}); unspent > 0 {
 			g.worth = g.units - unspent
+			b.open -= unspent
 			b.back = append(b.back, *g)
 		}
 		b.grants = b.grants[1:]

@@ -370,6 +370,17 @@ func TestRefundsLeaveWhatWasSpent(t *testing.T) {
 	}
 }
 
+// Requests that are reported of units that have gone back are owed.
+func TestWhatIsSpentOfUnitsThatWentBackIsOwed(t *testing.T) {
+	b, now := &bucket{shared: &demand{}}, time.Unix(0, 0)
+	b.grant(&decide.Reservation{}, 10, now.Add(time.Second))
+	b.refund(0, now.Add(time.Second))
+	b.refund(4, now.Add(2*time.Second))
+	if len(b.back) != 1 || b.owed != 4 {
+		t.Errorf("%d grants went back, and %d units are owed", len(b.back), b.owed)
+	}
+}
+
 // A grant that could arrive too late is not given.
 func TestALateGrantIsNotGiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
