@@ -29,6 +29,7 @@ type bucket struct {
 	used     time.Time // when a report last had requests
 
 	grants []grant // in their order, of which a report may show units that were not spent
+	ending int     // how many of them end when the next message has arrived
 	open   int64   // units of all grants of which no request was reported
 	past   spare   // the least of grants that are not in grants any more
 	back   []grant // whose units go back
@@ -115,6 +116,7 @@ func (b *bucket) refund(allowed int64, now time.Time) {
 		}
 		if b.past = (spare{least.left - unspent, least.ever - unspent}); unspent > 0 {
 			g.worth = g.units - unspent
+			b.open -= unspent
 			b.back = append(b.back, *g)
 		}
 		b.grants = b.grants[1:]
@@ -193,7 +195,7 @@ func (st *stream) renew(b *bucket) {
 		b.deny(began, b.full.Sub(began))
 	default:
 		st.learn(b, &answer)
-		b.assign(began, tokens(answer.Cost), (b.lease - delivery).Truncate(time.Second))
+		b.assign(tokens(answer.Cost), (b.lease - delivery).Truncate(time.Second))
 		b.grant(made, answer.Cost, began.Add(b.lease))
 		switch got := float64(answer.Cost); {
 		case part < 1 && part < need: // a unit now and then
@@ -224,7 +226,7 @@ func (st *stream) grants(b *bucket, a *decide.Answer, now time.Time) bool {
 	case a.BannedBy != nil:
 		b.deny(now, time.Second)
 	case !a.Limited() || a.Soft():
-		b.assign(now, blanket(true), standing)
+		b.assign(blanket(true), standing)
 		b.due = now.Add(standing / 2)
 	case a.Lease() < MinLease:
 		st.log.Log(slog.LevelError, "Envoy denies requests, since units of the rule cannot be granted: give it a lease of at least 2s",
@@ -255,24 +257,29 @@ func (st *stream) learn(b *bucket, a *decide.Answer) {
 // deny denies every request, until a push after a while.
 func (b *bucket) deny(now time.Time, after time.Duration) {
 	if b.due = now.Add(after); b.denied.Sub(now) < standing/2 {
-		b.assign(now, blanket(false), standing)
+		b.assign(blanket(false), standing)
 		b.denied = now.Add(standing)
 	}
 }
 
-// assign sets the actions of the next message. An assignment that Envoy has from before ends when the message has arrived. Envoy
-// keeps the level of a bucket of tokens, in proportion, when it gets another one, and so denies everything in between.
-func (b *bucket) assign(now time.Time, strategy *typepb.RateLimitStrategy, ttl time.Duration) {
-	b.actions, b.denied = nil, time.Time{}
+// assign sets the actions of the next message. Envoy keeps the level of a bucket of tokens, in proportion, when it gets another one,
+// and so denies everything in between.
+func (b *bucket) assign(strategy *typepb.RateLimitStrategy, ttl time.Duration) {
+	b.actions, b.denied, b.ending = nil, time.Time{}, len(b.grants)
 	if strategy.GetTokenBucket() != nil {
 		b.actions = append(b.actions, assign(b.id, blanket(false), ttl))
 	}
 	b.actions = append(b.actions, assign(b.id, strategy, ttl))
-	for i := range b.grants {
+}
+
+// end ends the assignment that Envoy has, by a message that is sent now.
+func (b *bucket) end(now time.Time) {
+	for i := range b.grants[:b.ending] {
 		if over := now.Add(delivery); over.Before(b.grants[i].until) {
 			b.grants[i].until = over
 		}
 	}
+	b.ending = 0
 }
 
 func assign(id *pb.BucketId, strategy *typepb.RateLimitStrategy, ttl time.Duration) *pb.RateLimitQuotaResponse_BucketAction {

@@ -99,7 +99,7 @@ type stream struct {
 	ctx     context.Context // of the stream, with its caller
 	domain  string
 	buckets map[string]*bucket
-	heard   time.Time                                 // the last report
+	heard   time.Time                                 // when the last report had come, at the earliest
 	sent    time.Time                                 // the last push
 	deny    []*pb.RateLimitQuotaResponse_BucketAction // of buckets beyond the bounds
 }
@@ -119,15 +119,27 @@ func (s *Service) StreamRateLimitQuotas(envoy pb.RateLimitQuotaService_StreamRat
 			st.forget(key)
 		}
 	}()
-	reports, failed := conns.Receive(ctx, func() (*pb.RateLimitQuotaUsageReports, error) {
+	came := time.Now()
+	reports, failed := conns.Receive(ctx, func() (report, error) {
 		<-time.After(time.Second / maxReports)
-		return envoy.Recv()
+		asked := time.Now()
+		m, err := envoy.Recv()
+		if now := time.Now(); now.Sub(asked) > gather { // otherwise it may have waited since the one before
+			came = now
+		}
+		return report{m, came}, err
 	})
 	return st.run(reports, failed, envoy.Send)
 }
 
+// A report is a message of Envoy's, which has not come before an instant.
+type report struct {
+	*pb.RateLimitQuotaUsageReports
+	came time.Time
+}
+
 // run takes reports and pushes assignments until the stream ends.
-func (st *stream) run(reports <-chan *pb.RateLimitQuotaUsageReports, failed <-chan error, send func(*pb.RateLimitQuotaResponse) error) error {
+func (st *stream) run(reports <-chan report, failed <-chan error, send func(*pb.RateLimitQuotaResponse) error) error {
 	timer := time.NewTimer(silence)
 	defer timer.Stop()
 	for {
@@ -162,7 +174,7 @@ func (st *stream) run(reports <-chan *pb.RateLimitQuotaUsageReports, failed <-ch
 }
 
 // take takes a message of Envoy's.
-func (st *stream) take(m *pb.RateLimitQuotaUsageReports) error {
+func (st *stream) take(m report) error {
 	st.domain = cmp.Or(st.domain, m.GetDomain())
 	if st.domain == "" || cmp.Or(m.GetDomain(), st.domain) != st.domain {
 		return status.Error(codes.InvalidArgument, "a stream has one domain")
@@ -170,7 +182,7 @@ func (st *stream) take(m *pb.RateLimitQuotaUsageReports) error {
 	if err := st.Access.Check(st.ctx, st.domain, access.Decide); err != nil {
 		return access.Status(err)
 	}
-	st.heard = time.Now()
+	st.heard = m.came
 	for _, usage := range m.GetBucketQuotaUsages() {
 		entries, size := entriesOf(usage.GetBucketId())
 		key := config.Key(st.domain, entries)
@@ -213,12 +225,13 @@ func (st *stream) push() (actions []*pb.RateLimitQuotaResponse_BucketAction) {
 		group.Go(func() error { st.renew(b); return nil })
 	}
 	_ = group.Wait()
-	late := time.Since(began) > delivery/2
+	now := time.Now()
 	for _, b := range due {
-		if late {
+		if now.Sub(began) > delivery/2 {
 			b.denied = time.Time{}
-			b.deny(began, again)
+			b.deny(now, again)
 		}
+		b.end(now)
 		actions, b.actions = append(actions, b.actions...), nil
 	}
 	return actions

@@ -235,12 +235,15 @@ type faulty struct {
 	driver.Passthrough
 	away  atomic.Bool
 	takes atomic.Int64
+
+	settled atomic.Bool // whether it was asked to give units back
 }
 
 func (f *faulty) Do(ctx context.Context, b *driver.Batch) error {
 	if f.away.Load() {
 		return fmt.Errorf("away")
 	}
+	f.settled.Store(f.settled.Load() || b.Ops[0].Kind == driver.Settle)
 	err := f.Store.Do(ctx, b)
 	if b.Ops[0].MayCharge() > 0 {
 		time.Sleep(time.Duration(f.takes.Load()))
@@ -338,7 +341,8 @@ func TestRefundsLeaveWhatWasSpent(t *testing.T) {
 						of[g.Reservation].until = over
 					}
 				}
-				b.assign(now, blanket(false), standing)
+				b.assign(blanket(false), standing)
+				b.end(now)
 				made := &decide.Reservation{}
 				g := &given{units: 1 + r.Int64N(20), until: now.Add(2 * time.Second)}
 				g.charged = g.units
@@ -366,6 +370,17 @@ func TestRefundsLeaveWhatWasSpent(t *testing.T) {
 	}
 }
 
+// Requests that are reported of units that have gone back are owed.
+func TestWhatIsSpentOfUnitsThatWentBackIsOwed(t *testing.T) {
+	b, now := &bucket{shared: &demand{}}, time.Unix(0, 0)
+	b.grant(&decide.Reservation{}, 10, now.Add(time.Second))
+	b.refund(0, now.Add(time.Second))
+	b.refund(4, now.Add(2*time.Second))
+	if len(b.back) != 1 || b.owed != 4 {
+		t.Errorf("%d grants went back, and %d units are owed", len(b.back), b.owed)
+	}
+}
+
 // A grant that could arrive too late is not given.
 func TestALateGrantIsNotGiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -386,4 +401,40 @@ func TestALateGrantIsNotGiven(t *testing.T) {
 			t.Errorf("%d requests were admitted when it was quick again", n)
 		}
 	})
+}
+
+// A report that waited while the store was slow does not show that nothing was spent meanwhile, and a message that leaves late ends
+// what Envoy has later.
+func TestWhatIsSpentWhileTheStoreIsSlowStaysCharged(t *testing.T) {
+	// Of a lease that ends at ten, when the store is slow, and how much later the report comes.
+	for at, wait := range map[time.Duration]time.Duration{2 * time.Second: 1500 * time.Millisecond, 8 * time.Second: 500 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			const long = "domain: d\ndescriptors: [{key: user, limits: [1000/1m], lease: 10s}]"
+			w := begin(t, long)
+			store := &faulty{Passthrough: driver.Passthrough{Store: servertest.Must(w.memory.Place(config.Place{Lease: 10 * time.Second}))(t)}}
+			w.service.Decider = servertest.Decider(t, store, long)
+			w.service.Timeout = 3 * time.Second
+			e := w.envoy()
+			e.mu.Lock()
+			e.connect()
+			l := e.link
+			e.mu.Unlock()
+			defer e.kill()
+			report := func(denied uint64) {
+				l.up <- &pb.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*pb.RateLimitQuotaUsageReports_BucketQuotaUsage{{
+					BucketId: &pb.BucketId{Bucket: map[string]string{"user": "1"}}, NumRequestsDenied: denied,
+				}}}
+			}
+			report(1)
+			time.Sleep(at)
+			store.takes.Store(int64(2500 * time.Millisecond))
+			report(1) // which renews
+			time.Sleep(wait)
+			report(0)
+			time.Sleep(3*time.Second - wait) // before the store has answered, Envoy spends what it has
+			if store.settled.Load() {
+				t.Errorf("%v: units went back that Envoy has spent", at)
+			}
+		})
+	}
 }
