@@ -167,23 +167,24 @@ func TestHalfSentMessagesOfStreamsHaveAShare(t *testing.T) {
 	w.serve(text, memstore.New(nil), nil)
 	f := meet(t, w.conn.Target())
 	stream := servertest.Must(f.Begin(pushMethod))(t)
+	send := func(data []byte) {
+		_ = f.WriteData(stream, false, data)
+		before := f.Data()
+		select {
+		case push <- struct{}{}:
+			servertest.Wait(t, "nothing is pushed", func() bool { return f.Data() > before || f.Gone() })
+		case <-time.After(time.Second): // the stream has ended
+		}
+	}
 	for range 20 { // messages that come whole
-		_ = f.WriteData(stream, false, append([]byte{0, 0, 0, 3, 232}, make([]byte, 1000)...))
-		push <- struct{}{}
+		send(append([]byte{0, 0, 0, 3, 232}, make([]byte, 1000)...))
 	}
 	if f.Gone() {
 		t.Fatal("a client whose messages have come whole was disconnected")
 	}
-	_ = f.WriteData(stream, false, []byte{0, 0, 0x40, 0, 0}) // of 4 MiB
-	for range 20 {
-		_ = f.WriteData(stream, false, make([]byte, 1000))
-		select {
-		case push <- struct{}{}:
-		case <-time.After(time.Second): // the stream has ended
-		}
-		if f.Gone() {
-			return
-		}
+	send([]byte{0, 0, 0x40, 0, 0}) // of 4 MiB
+	for i := 0; i < 20 && !f.Gone(); i++ {
+		send(make([]byte, 1000))
 	}
 	servertest.Wait(t, "a client that has sent half of a long message stays", f.Gone)
 }
