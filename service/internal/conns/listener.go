@@ -286,9 +286,6 @@ func (c *Conn) End() {
 // Streams says that the connection has streams, as in HTTP/2. Their protocol ends it by itself.
 func (c *Conn) Streams() { c.streams.Store(true) }
 
-// Streaming reports whether the connection has streams.
-func (c *Conn) Streaming() bool { return c != nil && c.streams.Load() }
-
 // retire ends the connection if it is not busy and nothing was sent or received since silent. A request that arrives
 // meanwhile prevents it: the server's Read fails only after a last look has found nothing.
 func (c *Conn) retire(silent time.Time) {

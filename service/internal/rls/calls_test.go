@@ -13,6 +13,7 @@ import (
 	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -114,7 +115,9 @@ func TestACallTooManyCancelsTheOldest(t *testing.T) {
 // A client of HTTP/2 that gives no window takes no answers. The calls have ended for the service, and gRPC keeps the
 // rest of their answers as long as the connection lasts.
 func TestAClientThatTakesNoAnswersIsDisconnected(t *testing.T) {
-	w := limiting(t, &calls{within: 300 * time.Millisecond, most: maxCalls, half: maxHalf})
+	w := &world{t: t, calls: &calls{within: 300 * time.Millisecond, most: maxCalls, half: maxHalf}}
+	w.lasting = []Lasting{pushing(nil)}
+	w.serve(text, memstore.New(nil), nil)
 	ask := func(f *stranger, calls int) {
 		message := servertest.Must(proto.Marshal(request("ip=a")))(t)
 		for range calls {
@@ -126,10 +129,78 @@ func TestAClientThatTakesNoAnswersIsDisconnected(t *testing.T) {
 	ask(taking, 100)
 	servertest.Wait(t, "answers that the client takes do not end", func() bool { return taking.Ended() == 100 })
 	refusing := meet(t, w.conn.Target(), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	_ = servertest.Must(refusing.Begin(pushMethod))(t) // a stream that lasts excuses no other
 	ask(refusing, 100)
 	servertest.Wait(t, "the connection stays", refusing.Gone)
 	if refusing.Ended() > 0 || taking.Gone() {
 		t.Error("the wrong connection has ended, or answers of the right one")
+	}
+}
+
+const pushMethod = "/test.Pushing/Push"
+
+// pushing is a service whose streams send a message for each push, and read none.
+func pushing(push <-chan struct{}) Lasting {
+	handle := func(_ any, stream grpc.ServerStream) error {
+		for {
+			select {
+			case <-push:
+				if err := stream.SendMsg(&healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}); err != nil {
+					return err
+				}
+			case <-stream.Context().Done():
+				return nil
+			}
+		}
+	}
+	desc := grpc.ServiceDesc{ServiceName: "test.Pushing", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{
+		{StreamName: "Push", Handler: handle, ServerStreams: true, ClientStreams: true},
+	}}
+	return Lasting{Method: pushMethod, Register: func(server grpc.ServiceRegistrar, _ <-chan struct{}) { server.RegisterService(&desc, nil) }}
+}
+
+// What the server sends meanwhile ends no message of the client's.
+func TestHalfSentMessagesOfStreamsHaveAShare(t *testing.T) {
+	push := make(chan struct{})
+	w := &world{t: t, calls: &calls{within: time.Hour, most: maxCalls, half: 20_000}}
+	w.lasting = []Lasting{pushing(push)}
+	w.serve(text, memstore.New(nil), nil)
+	f := meet(t, w.conn.Target())
+	stream := servertest.Must(f.Begin(pushMethod))(t)
+	send := func(data []byte) {
+		_ = f.WriteData(stream, false, data)
+		before := f.Data()
+		select {
+		case push <- struct{}{}:
+			servertest.Wait(t, "nothing is pushed", func() bool { return f.Data() > before || f.Gone() })
+		case <-time.After(time.Second): // the stream has ended
+		}
+	}
+	for range 20 { // messages that come whole
+		send(append([]byte{0, 0, 0, 3, 232}, make([]byte, 1000)...))
+	}
+	if f.Gone() {
+		t.Fatal("a client whose messages have come whole was disconnected")
+	}
+	send([]byte{0, 0, 0x40, 0, 0}) // of 4 MiB
+	for i := 0; i < 20 && !f.Gone(); i++ {
+		send(make([]byte, 1000))
+	}
+	servertest.Wait(t, "a client that has sent half of a long message stays", f.Gone)
+}
+
+// The end of a message is where its length says, however it comes. With padding it is not known.
+func TestMessagesEndByTheirLength(t *testing.T) {
+	wire := []byte("\x00\x00\x00\x00\x03abc\x00\x00\x00\x00\x00\x01\x00\x00\x01\x00" + strings.Repeat("x", 256) + "\x00\x00")
+	for size := 1; size <= len(wire); size++ {
+		m, padded := message{}, message{padded: true}
+		for rest := wire; len(rest) > 0; rest = rest[min(size, len(rest)):] {
+			m.add(rest[:min(size, len(rest))])
+			padded.add(rest[:min(size, len(rest))])
+		}
+		if m.size != 2 || padded.size != int64(len(wire)) {
+			t.Errorf("in pieces of %d bytes: %d bytes of the last message, want 2; with padding %d of all", size, m.size, padded.size)
+		}
 	}
 }
 
@@ -139,20 +210,25 @@ func TestFramesAreReadFromAnyPieces(t *testing.T) {
 	framer := http2.NewFramer(&wire, nil)
 	_ = framer.WriteSettings()
 	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: make([]byte, 300), EndHeaders: true})
-	_ = framer.WriteData(1, true, make([]byte, 3))
+	_ = framer.WriteData(1, true, []byte("abc"))
 	reserved := wire.Len() + 5 // of the next frame: the bit that says nothing
 	_ = framer.WriteRSTStream(3, http2.ErrCodeCancel)
 	wire.Bytes()[reserved] |= 0x80
 	for _, size := range []int{1, 2, 7, 9, 10, 64, wire.Len()} {
 		var seen []string
+		parts := make(map[http2.FrameType][]byte)
 		f := frameReader{rest: len(http2.ClientPreface)}
 		for rest := wire.Bytes(); len(rest) > 0; rest = rest[min(size, len(rest)):] {
-			f.each(rest[:min(size, len(rest))], func(h http2.FrameHeader) {
-				seen = append(seen, fmt.Sprint(h.Type, h.Flags, h.StreamID))
+			f.each(rest[:min(size, len(rest))], func(h http2.FrameHeader, part []byte) {
+				if part == nil {
+					seen = append(seen, fmt.Sprint(h.Type, h.Flags, h.StreamID))
+				} else if h.StreamID > 0 {
+					parts[h.Type] = append(parts[h.Type], part...)
+				}
 			})
 		}
-		if got := strings.Join(seen, ", "); got != "SETTINGS 0 0, HEADERS 4 1, DATA 1 1, RST_STREAM 0 3" || f.rest > 0 || len(f.head) > 0 {
-			t.Errorf("in pieces of %d bytes: %s", size, got)
+		if got := strings.Join(seen, ", "); got != "SETTINGS 0 0, HEADERS 4 1, DATA 1 1, RST_STREAM 0 3" || f.rest > 0 || len(f.head) > 0 || len(parts[http2.FrameHeaders]) != 300 || !bytes.Equal(parts[http2.FrameData], []byte("abc")) {
+			t.Errorf("in pieces of %d bytes: %s, with %q", size, got, parts[http2.FrameData])
 		}
 	}
 }
@@ -281,6 +357,12 @@ func TestALastingStreamLasts(t *testing.T) {
 	w.lasting = []Lasting{{Method: quota.Method, Register: service.Register}}
 	w.serve(text, store, nil)
 	stream := servertest.Must(quotapb.NewRateLimitQuotaServiceClient(w.conn).StreamRateLimitQuotas(t.Context()))(t)
+	for range 2 * maxUntaken { // streams whose answers are between two messages
+		idle := servertest.Must(quotapb.NewRateLimitQuotaServiceClient(w.conn).StreamRateLimitQuotas(t.Context()))(t)
+		usage := &quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{BucketId: &quotapb.BucketId{Bucket: map[string]string{"any": "idle"}}}
+		servertest.Check(t, idle.Send(&quotapb.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{usage}}))
+		_ = servertest.Must(idle.Recv())(t)
+	}
 	id := map[string]string{"any": strings.Repeat("x", 3000)}
 	for i := range 40 {
 		id["n"] = strconv.Itoa(i)

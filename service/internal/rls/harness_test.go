@@ -157,6 +157,7 @@ type stranger struct {
 	mu    sync.Mutex
 	ended map[uint32]bool // guarded by mu: streams that the server ended
 	gone  bool            // guarded by mu
+	data  int             // guarded by mu: frames of it
 }
 
 // meet connects and sends settings. It answers nothing, and closes the connection with the test.
@@ -191,6 +192,9 @@ func (f *stranger) read() {
 		}
 		header := frame.Header()
 		ends := header.Type == http2.FrameHeaders && header.Flags.Has(http2.FlagHeadersEndStream)
+		if header.Type == http2.FrameData {
+			f.data++
+		}
 		if header.StreamID > 0 && (ends || header.Type == http2.FrameRSTStream) {
 			f.ended[header.StreamID] = true
 		}
@@ -218,6 +222,13 @@ func (f *stranger) Ended() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.ended)
+}
+
+// Data returns how many frames of data the server has sent.
+func (f *stranger) Data() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.data
 }
 
 // Gone reports whether the server has closed the connection.

@@ -93,8 +93,7 @@ func (b boundedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 		return nil, nil, err
 	}
 	party := access.Party(raw.RemoteAddr().String())
-	own, _ := raw.(*conns.Conn)
-	c := &boundedConn{Conn: conn, own: own, bounds: b, party: party, answers: make(map[uint32]time.Time), messages: make(map[uint32]int64)}
+	c := &boundedConn{Conn: conn, bounds: b, party: party, answers: make(map[uint32]*answer), messages: make(map[uint32]*message)}
 	c.received.rest = len(http2.ClientPreface)
 	c.timer = time.AfterFunc(time.Hour, c.check)
 	c.timer.Stop()
@@ -104,7 +103,6 @@ func (b boundedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 // A boundedConn is a connection of HTTP/2 that knows which answers and messages have begun and have no end yet.
 type boundedConn struct {
 	net.Conn
-	own    *conns.Conn // may be nil. With streams that last their answers need not end
 	bounds boundedCredentials
 	party  string
 	timer  *time.Timer // calls check while an answer has no end
@@ -113,26 +111,67 @@ type boundedConn struct {
 	received frameReader // only Read uses it
 
 	mu       sync.Mutex
-	answers  map[uint32]time.Time // guarded by mu: when an answer began, by stream
-	messages map[uint32]int64     // guarded by mu: bytes of a message, by stream that is open; gRPC drops data of others
-	closed   bool                 // guarded by mu: or it had more than its share
+	answers  map[uint32]*answer  // guarded by mu: those that have begun, by stream
+	messages map[uint32]*message // guarded by mu: by stream that is open; gRPC drops data of others
+	closed   bool                // guarded by mu: or it had more than its share
+}
+
+// An answer has messages. gRPC sends the end of the last one with the end of the answer, and those of a lasting stream come one by one.
+type answer struct {
+	message
+	began time.Time // when the message began, or the answer for the first one; zero is between two
+}
+
+// A message is one of gRPC, which begins with its length.
+type message struct {
+	size   int64 // bytes that have come; zero between two
+	prefix [5]byte
+	held   int64 // bytes that the client's share has: of it, and of those before it that have no answer
+	padded bool  // some of the bytes are none of the message, so its end is not known
+}
+
+// add takes bytes of messages.
+func (m *message) add(p []byte) {
+	const prefix = int64(len(m.prefix))
+	for len(p) > 0 && !m.padded {
+		n := prefix - m.size
+		if n <= 0 {
+			n += int64(binary.BigEndian.Uint32(m.prefix[1:]))
+		}
+		n = min(n, int64(len(p)))
+		copy(m.prefix[min(m.size, prefix):], p[:n])
+		m.size, p = m.size+n, p[n:]
+		if m.size == prefix+int64(binary.BigEndian.Uint32(m.prefix[1:])) {
+			m.size = 0
+		}
+	}
+	m.size += int64(len(p))
 }
 
 // Write writes frames, of which some begin and end answers.
 func (c *boundedConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	none := len(c.answers) == 0
-	c.sent.each(p, func(h http2.FrameHeader) {
+	c.sent.each(p, func(h http2.FrameHeader, part []byte) {
 		ends := (h.Type == http2.FrameHeaders || h.Type == http2.FrameData) && h.Flags.Has(http2.FlagHeadersEndStream)
+		a, m := c.answers[h.StreamID], c.messages[h.StreamID]
 		switch {
 		case ends, h.Type == http2.FrameRSTStream:
 			delete(c.answers, h.StreamID)
 			c.finish(h.StreamID)
+		case part != nil && h.Type == http2.FrameData && a != nil:
+			if a.began.IsZero() {
+				a.began = time.Now()
+			}
+			if a.add(part); a.size == 0 {
+				a.began = time.Time{}
+			}
+		case part != nil:
 		case h.Type == http2.FrameHeaders:
-			c.answers[h.StreamID] = time.Now()
-		case h.Type == http2.FrameData && c.messages[h.StreamID] > 0: // of a stream: what came before was taken
-			c.finish(h.StreamID)
-			c.messages[h.StreamID] = 0
+			c.answers[h.StreamID] = &answer{began: time.Now()}
+		case h.Type == http2.FrameData && m != nil && m.held > m.size: // of a stream: whole messages that came before were taken
+			c.bounds.unfinished.Give(c.party, m.held-m.size)
+			m.held = m.size
 		}
 	})
 	if none && len(c.answers) > 0 {
@@ -147,25 +186,26 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.received.each(p[:n], func(h http2.FrameHeader) {
-		switch size := int64(h.Length); {
+	c.received.each(p[:n], func(h http2.FrameHeader, part []byte) {
+		m := c.messages[h.StreamID]
+		switch {
 		case h.Type == http2.FrameRSTStream:
 			delete(c.answers, h.StreamID)
 			c.finish(h.StreamID)
 		case h.Type == http2.FrameData && h.Flags.Has(http2.FlagDataEndStream):
 			c.finish(h.StreamID)
-		case h.Type == http2.FrameHeaders && !h.Flags.Has(http2.FlagHeadersEndStream) && !c.closed:
-			c.messages[h.StreamID] = 0
-		case h.Type == http2.FrameData && !c.closed:
-			held, open := c.messages[h.StreamID]
-			switch c.closed = open && size > 0 && !c.bounds.unfinished.Take(c.party, size); {
-			case c.closed:
-				c.finishAll() // at once: the other connections of the address do not pay for this one, until gRPC closes it
-				c.bounds.log.Log(slog.LevelWarn, "an address has sent too much of messages without an end: its connection is closed",
-					"address", c.party)
-			case open:
-				c.messages[h.StreamID] = held + size
-			}
+		case h.Type == http2.FrameHeaders && m == nil && part == nil && !h.Flags.Has(http2.FlagHeadersEndStream) && !c.closed:
+			c.messages[h.StreamID] = &message{}
+		case h.Type != http2.FrameData || m == nil:
+		case !c.bounds.unfinished.Take(c.party, int64(len(part))):
+			c.closed = true
+			c.finishAll() // at once: the other connections of the address do not pay for this one, until gRPC closes it
+			c.bounds.log.Log(slog.LevelWarn, "an address has sent too much of messages without an end: its connection is closed",
+				"address", c.party)
+		default:
+			m.padded = m.padded || h.Flags.Has(http2.FlagDataPadded)
+			m.held += int64(len(part))
+			m.add(part)
 		}
 	})
 	if c.closed && err == nil {
@@ -176,8 +216,8 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 
 // finish gives back the bytes of a message that has come, or never will. The caller holds mu.
 func (c *boundedConn) finish(stream uint32) {
-	if n := c.messages[stream]; n > 0 {
-		c.bounds.unfinished.Give(c.party, n)
+	if m := c.messages[stream]; m != nil && m.held > 0 {
+		c.bounds.unfinished.Give(c.party, m.held)
 	}
 	delete(c.messages, stream)
 }
@@ -187,12 +227,12 @@ func (c *boundedConn) check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	late := 0
-	for _, began := range c.answers {
-		if time.Since(began) >= c.bounds.within {
+	for _, a := range c.answers {
+		if !a.began.IsZero() && time.Since(a.began) >= c.bounds.within {
 			late++
 		}
 	}
-	if late > maxUntaken && !c.own.Streaming() {
+	if late > maxUntaken {
 		_ = c.Conn.Close()
 	} else if len(c.answers) > 0 {
 		c.timer.Reset(c.bounds.within)
@@ -216,28 +256,30 @@ func (c *boundedConn) finishAll() {
 	}
 }
 
-// A frameReader finds the headers of frames in a stream of HTTP/2, which comes in any pieces.
+// A frameReader finds the frames in a stream of HTTP/2, which comes in any pieces.
 type frameReader struct {
-	rest int    // bytes that the current frame still has, and at the start those before the first frame
-	head []byte // of the next frame, as far as it has come
+	frame http2.FrameHeader
+	rest  int    // bytes that the current frame still has, and at the start those before the first frame
+	head  []byte // of the next frame, as far as it has come
 }
 
-// each calls see for each frame whose header ends in the bytes.
-func (f *frameReader) each(p []byte, see func(http2.FrameHeader)) {
+// each calls see for each frame whose header ends in the bytes, without a part, and for each part of a frame.
+func (f *frameReader) each(p []byte, see func(h http2.FrameHeader, part []byte)) {
 	const size = 9
 	for len(p) > 0 {
-		n := min(f.rest, len(p))
-		if f.rest, p = f.rest-n, p[n:]; f.rest > 0 {
-			return
+		if n := min(f.rest, len(p)); n > 0 {
+			see(f.frame, p[:n])
+			f.rest, p = f.rest-n, p[n:]
+			continue
 		}
-		n = min(size-len(f.head), len(p))
+		n := min(size-len(f.head), len(p))
 		if f.head, p = append(f.head, p[:n]...), p[n:]; len(f.head) < size {
 			return
 		}
 		h := http2.FrameHeader{Type: http2.FrameType(f.head[3]), Flags: http2.Flags(f.head[4])}
 		h.Length = uint32(f.head[0])<<16 | uint32(f.head[1])<<8 | uint32(f.head[2])
 		h.StreamID = binary.BigEndian.Uint32(f.head[5:]) &^ (1 << 31)
-		f.head, f.rest = f.head[:0], int(h.Length)
-		see(h)
+		f.head, f.rest, f.frame = f.head[:0], int(h.Length), h
+		see(h, nil)
 	}
 }

@@ -90,7 +90,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 		grpc.Creds(boundedCredentials{transport, bound.within, conns.NewShare(bound.half), &throttle.Log{To: o.Log, Every: time.Minute}}),
 		grpc.InTapHandle(bound.enter),
 		grpc.UnaryInterceptor(bound.arrived),
-		grpc.ChainStreamInterceptor(service.recovering, service.opts.Access.Stream, bound.last),
+		grpc.ChainStreamInterceptor(service.recovering, service.opts.Access.Stream),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -220,14 +220,6 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 // lasts reports whether a method is one of those that last.
 func (c *calls) lasts(method string) bool {
 	return slices.ContainsFunc(c.lasting, func(l Lasting) bool { return l.Method == method })
-}
-
-// last says of the connection of a stream that lasts that it has such streams. It is a grpc.StreamServerInterceptor.
-func (c *calls) last(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	if one, ok := stream.Context().Value(callKey{}).(*call); ok && one.conn != nil && c.lasts(info.FullMethod) {
-		one.conn.Streams()
-	}
-	return next(srv, stream)
 }
 
 // arrived moves a call to those whose message has come, and ends it when it is answered.
