@@ -159,6 +159,9 @@ func (st *stream) run(reports <-chan report, failed <-chan error, send func(*pb.
 			}
 		case <-timer.C:
 			st.sent = time.Now()
+			if err := st.permit(); err != nil {
+				return err
+			}
 			if actions := st.push(); len(actions) > 0 {
 				if err := send(&pb.RateLimitQuotaResponse{BucketAction: actions}); err != nil {
 					return err
@@ -173,14 +176,26 @@ func (st *stream) run(reports <-chan report, failed <-chan error, send func(*pb.
 	}
 }
 
+// permit returns an error if the caller may not decide, or not any more: the file of --access may have changed.
+func (st *stream) permit() error {
+	caller, err := st.Access.Call(st.ctx)
+	if err == nil {
+		err = st.Access.Permit(caller, st.domain, access.Decide)
+	}
+	if err != nil {
+		return access.Status(err)
+	}
+	return nil
+}
+
 // take takes a message of Envoy's.
 func (st *stream) take(m report) error {
 	st.domain = cmp.Or(st.domain, m.GetDomain())
 	if st.domain == "" || cmp.Or(m.GetDomain(), st.domain) != st.domain {
 		return status.Error(codes.InvalidArgument, "a stream has one domain")
 	}
-	if err := st.Access.Check(st.ctx, st.domain, access.Decide); err != nil {
-		return access.Status(err)
+	if err := st.permit(); err != nil {
+		return err
 	}
 	st.heard = m.came
 	for _, usage := range m.GetBucketQuotaUsages() {

@@ -2,8 +2,12 @@ package quota
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,9 +15,13 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/servertest"
@@ -437,4 +445,38 @@ func TestWhatIsSpentWhileTheStoreIsSlowStaysCharged(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The stream of a client ends when the file of --access does not list its token any more.
+func TestARevokedTokenGetsNoQuota(t *testing.T) {
+	w := begin(t, rules)
+	file := filepath.Join(t.TempDir(), "access.yaml")
+	write := func(token string) {
+		sum := sha256.Sum256([]byte(token))
+		servertest.Check(t, os.WriteFile(file, fmt.Appendf(nil, "clients: [{name: envoy, tokens: [%x], allow: [decide]}]", sum), 0o600))
+	}
+	write("secret")
+	w.service.Access = servertest.Must(access.Open(file, &access.Options{Log: slog.New(slog.DiscardHandler)}))(t)
+	ctx, cut := context.WithCancel(metadata.NewIncomingContext(context.Background(), metadata.Pairs("authorization", "Bearer secret")))
+	defer cut()
+	watched := make(chan error, 1)
+	go func() { watched <- w.service.Access.Watch(ctx) }()
+	l := &link{ctx: ctx, cut: cut, err: make(chan error, 1)}
+	l.up, l.down = make(chan *pb.RateLimitQuotaUsageReports, 1), make(chan message, 100)
+	go func() { l.err <- w.service.StreamRateLimitQuotas(l) }()
+	l.up <- &pb.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*pb.RateLimitQuotaUsageReports_BucketQuotaUsage{
+		{BucketId: &pb.BucketId{Bucket: map[string]string{"user": "1"}}, NumRequestsDenied: 1},
+	}}
+	<-l.down
+	write("another")
+	select {
+	case err := <-l.err:
+		if status.Code(err) != codes.Unauthenticated {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("it goes on")
+	}
+	cut()
+	<-watched
 }
