@@ -41,7 +41,8 @@ import (
 
 // Bounds of a service and of a stream, and times.
 const (
-	maxStreams = 1000
+	// MaxStreams is the most streams at once.
+	MaxStreams = 1000
 	maxBuckets = 1000    // of a stream; others are denied
 	maxID      = 4 << 10 // bytes of a bucket's ID
 	maxReports = 1000    // messages a second
@@ -108,7 +109,7 @@ type stream struct {
 // too many streams, UNAUTHENTICATED and PERMISSION_DENIED for a caller without the right, and INVALID_ARGUMENT for another domain.
 func (s *Service) StreamRateLimitQuotas(envoy pb.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
 	defer s.streams.Add(-1)
-	if s.streams.Add(1) > maxStreams {
+	if s.streams.Add(1) > MaxStreams {
 		return status.Error(codes.ResourceExhausted, "too many streams of quota")
 	}
 	ctx, end := context.WithCancel(envoy.Context())

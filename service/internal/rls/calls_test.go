@@ -51,9 +51,11 @@ func (c *calls) number() int {
 // A call whose message never comes ends, and so does one without an end.
 func TestHalfSentCallsEnd(t *testing.T) {
 	c := &calls{within: 300 * time.Millisecond, most: maxCalls, half: maxHalf}
-	w := limiting(t, c)
+	w := &world{t: t, calls: c, lasting: []Lasting{pushing(nil)}}
+	w.serve(text, memstore.New(nil), nil)
 	client := meet(t, w.conn.Target())
 	methods := []string{
+		pushMethod,
 		pb.RateLimitService_ShouldRateLimit_FullMethodName,
 		healthpb.Health_Check_FullMethodName,
 		reflectionpb.ServerReflection_ServerReflectionInfo_FullMethodName,
@@ -129,7 +131,8 @@ func TestAClientThatTakesNoAnswersIsDisconnected(t *testing.T) {
 	ask(taking, 100)
 	servertest.Wait(t, "answers that the client takes do not end", func() bool { return taking.Ended() == 100 })
 	refusing := meet(t, w.conn.Target(), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-	_ = servertest.Must(refusing.Begin(pushMethod))(t) // a stream that lasts excuses no other
+	lasting := servertest.Must(refusing.Begin(pushMethod))(t) // excuses no other
+	_ = refusing.WriteData(lasting, false, make([]byte, 5))
 	ask(refusing, 100)
 	servertest.Wait(t, "the connection stays", refusing.Gone)
 	if refusing.Ended() > 0 || taking.Gone() {
@@ -139,9 +142,10 @@ func TestAClientThatTakesNoAnswersIsDisconnected(t *testing.T) {
 
 const pushMethod = "/test.Pushing/Push"
 
-// pushing is a service whose streams send a message for each push, and read none.
+// pushing is a service whose streams send a message for each push, and read one.
 func pushing(push <-chan struct{}) Lasting {
 	handle := func(_ any, stream grpc.ServerStream) error {
+		go func() { _ = stream.RecvMsg(&healthpb.HealthCheckRequest{}) }()
 		for {
 			select {
 			case <-push:
@@ -176,8 +180,8 @@ func TestHalfSentMessagesOfStreamsHaveAShare(t *testing.T) {
 		case <-time.After(time.Second): // the stream has ended
 		}
 	}
-	for range 20 { // messages that come whole
-		send(append([]byte{0, 0, 0, 3, 232}, make([]byte, 1000)...))
+	for range 20 { // messages that come whole, with a text of 997 bytes
+		send(append([]byte{0, 0, 0, 3, 232, 10, 229, 7}, make([]byte, 997)...))
 	}
 	if f.Gone() {
 		t.Fatal("a client whose messages have come whole was disconnected")
@@ -187,6 +191,38 @@ func TestHalfSentMessagesOfStreamsHaveAShare(t *testing.T) {
 		send(make([]byte, 1000))
 	}
 	servertest.Wait(t, "a client that has sent half of a long message stays", f.Gone)
+}
+
+// Of streams that last a client holds no more than it leaves free, and gives back those that end.
+func TestAClientHasAShareOfTheStreams(t *testing.T) {
+	c := &calls{within: time.Hour, most: maxCalls, half: maxHalf}
+	w := &world{t: t, calls: c}
+	lasting := pushing(nil)
+	lasting.Streams = 40
+	w.lasting = []Lasting{lasting}
+	w.serve(text, memstore.New(nil), nil)
+	open := func(address string, streams, ended int) (client *stranger) {
+		client = meetFrom(t, address, w.conn.Target())
+		for range streams {
+			_ = servertest.Must(client.Begin(pushMethod))(t)
+		}
+		servertest.Wait(t, fmt.Sprintf("of %d streams %d do not end", streams, ended), func() bool { return client.Ended() == ended })
+		return client
+	}
+	first := open("127.0.0.1", 30, 10)
+	open("127.0.0.2", 15, 5)
+	for stream := uint32(1); stream < first.next; stream += 2 {
+		_ = first.WriteRSTStream(stream, http2.ErrCodeCancel)
+	}
+	servertest.Wait(t, "streams that have ended count", func() bool {
+		share := c.lasting[pushMethod]
+		free := share.Take("other", 15)
+		if free {
+			share.Give("other", 15)
+		}
+		return free
+	})
+	open("127.0.0.3", 16, 1)
 }
 
 // The end of a message is where its length says, however it comes. With padding it is not known.
@@ -356,13 +392,13 @@ func TestALastingStreamLasts(t *testing.T) {
 	service := &quota.Service{Decider: servertest.Decider(t, store, text), Timeout: time.Second, Log: slog.New(slog.DiscardHandler)}
 	w.lasting = []Lasting{{Method: quota.Method, Register: service.Register}}
 	w.serve(text, store, nil)
-	stream := servertest.Must(quotapb.NewRateLimitQuotaServiceClient(w.conn).StreamRateLimitQuotas(t.Context()))(t)
 	for range 2 * maxUntaken { // streams whose answers are between two messages
 		idle := servertest.Must(quotapb.NewRateLimitQuotaServiceClient(w.conn).StreamRateLimitQuotas(t.Context()))(t)
 		usage := &quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{BucketId: &quotapb.BucketId{Bucket: map[string]string{"any": "idle"}}}
 		servertest.Check(t, idle.Send(&quotapb.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{usage}}))
 		_ = servertest.Must(idle.Recv())(t)
 	}
+	stream := servertest.Must(quotapb.NewRateLimitQuotaServiceClient(w.conn).StreamRateLimitQuotas(t.Context()))(t)
 	id := map[string]string{"any": strings.Repeat("x", 3000)}
 	for i := range 40 {
 		id["n"] = strconv.Itoa(i)

@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,6 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
+	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/throttle"
 )
@@ -64,9 +64,11 @@ type Server struct {
 	calls *calls // nil is the default
 }
 
-// A Lasting is a service whose method is a stream that may last as long as its connection. It bounds its streams itself.
+// A Lasting is a service whose method is a stream that may last as long as its connection, once its first message has come.
 type Lasting struct {
 	Method string
+	// Streams is the most at once, which clients share (conns.Share). Zero is the bound of calls.
+	Streams int64
 	// Register registers the service. Its streams end when ended is closed.
 	Register func(server grpc.ServiceRegistrar, ended <-chan struct{})
 }
@@ -81,7 +83,11 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	bound := cmp.Or(o.calls, &calls{within: callTime, most: maxCalls, half: maxHalf})
 	o.Connections.Log = cmp.Or(o.Connections.Log, o.Log)
 	known := conns.New(listener, o.Connections)
-	bound.conns, bound.lost, bound.lasting = known, service.opts.Stats.Invalid, o.Lasting
+	bound.conns, bound.lost, bound.gate = known, service.opts.Stats.Invalid, service.opts.Access
+	bound.lasting = make(map[string]*conns.Share)
+	for _, l := range o.Lasting {
+		bound.lasting[l.Method] = conns.NewShare(cmp.Or(l.Streams, int64(bound.most)))
+	}
 	transport := insecure.NewCredentials()
 	if o.TLS != nil {
 		transport = credentials.NewTLS(o.TLS)
@@ -90,7 +96,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 		grpc.Creds(boundedCredentials{transport, bound.within, conns.NewShare(bound.half), &throttle.Log{To: o.Log, Every: time.Minute}}),
 		grpc.InTapHandle(bound.enter),
 		grpc.UnaryInterceptor(bound.arrived),
-		grpc.ChainStreamInterceptor(service.recovering, service.opts.Access.Stream),
+		grpc.ChainStreamInterceptor(service.recovering, service.opts.Access.Stream, bound.last),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -168,7 +174,8 @@ type calls struct {
 	conns  *conns.Listener
 	lost   func() // is called for each call, other than of health and reflection, that ends before its message came
 
-	lasting []Lasting // which are not bounded here
+	lasting map[string]*conns.Share // of streams, by the methods of those that last
+	gate    *access.Gate
 
 	mu      sync.Mutex
 	partial list.List // guarded by mu: the calls whose message has not come, the oldest first
@@ -198,7 +205,8 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 	if one.conn != nil {
 		one.conn.Begin()
 	}
-	if c.lasts(info.FullMethodName) {
+	if c.lasting[info.FullMethodName] != nil {
+		ctx, one.cancel = context.WithCancel(ctx)
 		if one.conn != nil {
 			context.AfterFunc(ctx, one.conn.End)
 		}
@@ -217,9 +225,39 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 	return context.WithValue(ctx, callKey{}, one), nil
 }
 
-// lasts reports whether a method is one of those that last.
-func (c *calls) lasts(method string) bool {
-	return slices.ContainsFunc(c.lasting, func(l Lasting) bool { return l.Method == method })
+// last bounds the streams that last, and ends those whose first message does not come. It is a grpc.StreamServerInterceptor.
+func (c *calls) last(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	ctx, share := stream.Context(), c.lasting[info.FullMethod]
+	one, ok := ctx.Value(callKey{}).(*call)
+	if share == nil || !ok {
+		return next(srv, stream)
+	}
+	client := c.gate.Caller(ctx).Client()
+	if !share.Take(client, 1) {
+		return status.Error(codes.ResourceExhausted, "too many streams")
+	}
+	defer share.Give(client, 1)
+	timer := time.AfterFunc(c.within, one.cancel)
+	defer timer.Stop()
+	err := next(srv, begun{stream, timer})
+	if ctx.Err() != nil {
+		return status.Error(codes.DeadlineExceeded, "the first message has not come in time")
+	}
+	return err
+}
+
+// A begun stream ends when its timer does, unless a message has come.
+type begun struct {
+	grpc.ServerStream
+	timer *time.Timer
+}
+
+func (b begun) RecvMsg(m any) error {
+	err := b.ServerStream.RecvMsg(m)
+	if err == nil {
+		b.timer.Stop()
+	}
+	return err
 }
 
 // arrived moves a call to those whose message has come, and ends it when it is answered.

@@ -85,7 +85,9 @@ func (s *instance) runners(draining <-chan struct{}, ports ports) []func(context
 			opts := extproc.Options{Timeout: s.patience(), Room: &protocol.Room, Access: s.gate, Stats: s.stats, Log: s.Log}
 			extproc.Register(to, s.decider, opts, ended)
 		}
-		server.Lasting = []rls.Lasting{{Method: quota.Method, Register: given.Register}, {Method: extproc.Method, Register: tokens}}
+		server.Lasting = []rls.Lasting{
+			{Method: quota.Method, Streams: quota.MaxStreams, Register: given.Register}, {Method: extproc.Method, Register: tokens},
+		}
 		all = append(all, func(ctx context.Context) error { return server.Serve(ctx, ports["grpc"], protocol) })
 	}
 	if ports["resp"] != nil {
