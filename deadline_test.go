@@ -55,8 +55,7 @@ func callers(t *testing.T, patience, during time.Duration, allow func(context.Co
 	return all.Load(), ok.Load()
 }
 
-// Callers whose deadlines are nearer than the store's answers do not fill the limit, and are admitted as soon as the
-// store is faster.
+// Callers whose deadlines are nearer than the store's answers do not fill the limit, and are admitted as soon as the store is faster.
 func TestCallersWhoCannotWaitForTheStoreAreNotCharged(t *testing.T) {
 	for name, ask := range map[string]func(context.Context, *sash.Limiter) (sash.Result, error){
 		"Allow": func(ctx context.Context, l *sash.Limiter) (sash.Result, error) { return l.Allow(ctx, "k") },
@@ -162,9 +161,8 @@ func TestAStoreThatFailsAtOnceKeepsNoCallersBack(t *testing.T) {
 	})
 }
 
-// However near the deadlines are, not many more calls are charged in vain than admitted: 1 in 40 of all that are made.
-// It is 1 in 80 where most deadlines are nearer than the median answer, with a standard deviation of 1 in 500 between
-// seeds.
+// However near the deadlines are, not many more calls are charged in vain than admitted: 1 in 40 of all that are made. It is 1 in 80
+// where most deadlines are nearer than the median answer, with a standard deviation of 1 in 500 between seeds.
 func TestHalfOfTheCallsThatAreSentAreAdmitted(t *testing.T) {
 	for patience := 500 * time.Microsecond; patience < 4*time.Millisecond; patience *= 2 {
 		synctest.Test(t, func(t *testing.T) {

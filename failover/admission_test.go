@@ -158,8 +158,7 @@ func TestOnlyErrorsOfTheStoreTakeItDown(t *testing.T) {
 	}
 }
 
-// More calls than may be under way wait for their turn, whatever parts they are for: no failure mode answers them while
-// every part does.
+// More calls than may be under way wait for their turn, whatever parts they are for: no failure mode answers them while every part does.
 func TestManyPartsShareThePlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()

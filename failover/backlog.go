@@ -1,7 +1,6 @@
 package failover
 
 import (
-	"cmp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -275,7 +274,7 @@ func (b *backlog) land(d *debt, f fate) {
 		b.doubtful.Add(max(d.cost, again.units()))
 	case f == repeated:
 		b.doubtful.Add(d.moved)
-		again.of.id, again.began = d.id, cmp.Or(d.began, time.Now().UnixMicro())
+		again.of.id = d.id
 		b.owe(again)
 	case f == rejected:
 		b.lost.Add(again.units())

@@ -86,8 +86,7 @@ func TestLocalBookingsAreWrittenWhenTheyStart(t *testing.T) {
 	})
 }
 
-// twelveBookings returns a store in mode Local behind which twelve calls are booked: eight start now, and four in ten
-// seconds.
+// twelveBookings returns a store in mode Local behind which twelve calls are booked: eight start now, and four in ten seconds.
 func twelveBookings(t *testing.T) (*fake, *failover.Store, *sash.Limiter) {
 	inner, store, l := outage(t, failover.Options{Modes: always(failover.Local)}, perTen)
 	for range 12 {

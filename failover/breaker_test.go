@@ -116,8 +116,7 @@ func (s rejecting) Do(ctx context.Context, b *driver.Batch) error {
 	return s.fake.Do(ctx, b)
 }
 
-// Errors about one subject are answers of the store: they do not take it away from other subjects, and no failure mode
-// answers instead.
+// Errors about one subject are answers of the store: they do not take it away from other subjects, and no failure mode answers instead.
 func TestARejectedCallIsAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reported := map[failover.Kind]int{}

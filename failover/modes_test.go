@@ -121,8 +121,7 @@ func TestOpenHasACeiling(t *testing.T) {
 	})
 }
 
-// The failure mode answers for a choice: an error, an admission that is not counted, or this process's share of any of
-// the subjects.
+// The failure mode answers for a choice: an error, an admission that is not counted, or this process's share of any of the subjects.
 func TestAChoiceIsAnsweredByTheMode(t *testing.T) {
 	for mode, want := range map[failover.Mode]int{failover.Closed: 0, failover.Local: 6, failover.Open: 20} {
 		bubble(t, mode.String(), func(t *testing.T) {

@@ -134,8 +134,7 @@ func TestACallThatIsTooOldIsNotChargedAgain(t *testing.T) {
 	})
 }
 
-// An answer from a cache between this store and the other says nothing of the other: a probe that got one
-// has not found it back.
+// An answer from a cache between this store and the other says nothing of the other: a probe that got one has not found it back.
 func TestAnAnswerFromACacheIsNoProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()

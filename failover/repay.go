@@ -1,6 +1,7 @@
 package failover
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -89,6 +90,7 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 		d.id = rand.Text()
 	}
 	req := driver.Request{Key: of.key, Cost: d.cost, Policy: holding(d.policy, d.cost)}
+	sent := time.Now().UnixMicro()
 	out := g.single(context.Background(), store, true, driver.Settlement{Request: req, ID: d.id})
 	switch {
 	case !out.failed && out.err == nil:
@@ -97,6 +99,9 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 	case out.failed && out.kind == Unsent && of.id == "": // also if too many calls are under way
 		b.land(d, uncharged)
 	case out.failed && out.kind != Misconfigured && repeats:
+		b.mu.Lock()
+		d.began = cmp.Or(d.began, sent)
+		b.mu.Unlock()
 		b.land(d, repeated)
 	case out.failed && out.kind == Unknown:
 		b.land(d, unknown)

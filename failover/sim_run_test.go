@@ -310,8 +310,7 @@ func (s *simulation) hold(t *testing.T, store *Store, limiter *sash.Limiter, c *
 	s.calls[at].settled, s.calls[at].back = c.settled, c.back
 }
 
-// rest looks at what a process holds when nobody called for a while, lets it find the server working again, and closes
-// it.
+// rest looks at what a process holds when nobody called for a while, lets it find the server working again, and closes it.
 func (s *simulation) rest(t *testing.T, i int, store *Store) {
 	if n := store.Stats().Backlog; n != 0 {
 		s.broken("process %d waits for a call before it writes the charges of %d subjects", i, n)

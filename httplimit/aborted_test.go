@@ -135,8 +135,7 @@ func TestAResponseDoesNotWaitForAStoreThatHangs(t *testing.T) {
 	})
 }
 
-// Handlers often send nothing when the context of their query has ended. That is no success, which would reset
-// the failures before it.
+// Handlers often send nothing when the context of their query has ended. That is no success, which would reset the failures before it.
 func TestAHandlerThatSendsNothingAfterAHangUpHasNotSucceeded(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(context.Context) (context.Context, context.CancelFunc)

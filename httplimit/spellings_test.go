@@ -13,9 +13,8 @@ import (
 	"example.com/sash/httplimit"
 )
 
-// A caller who has used up its limit sends the same credential in other spellings, each time from another
-// address. Whatever the spelling, the caller is refused or charged: the function behind FirstOf, which would
-// charge the address, does not get the request.
+// A caller who has used up its limit sends the same credential in other spellings, each time from another address. Whatever the spelling,
+// the caller is refused or charged: the function behind FirstOf, which would charge the address, does not get the request.
 func TestNoSpellingOfAKeyEscapesItsLimit(t *testing.T) {
 	address := func(header string) httplimit.KeyFunc {
 		c := newClientAddress(t, &httplimit.AddressOptions{Header: header, Trusted: proxies})
@@ -89,8 +88,7 @@ func TestNoSpellingOfAKeyEscapesItsLimit(t *testing.T) {
 	}
 }
 
-// A request that carries its key twice or malformed gets an error that says so, and OnError is not called: any
-// client can send it.
+// A request that carries its key twice or malformed gets an error that says so, and OnError is not called: any client can send it.
 func TestABadKeyIsTheClientsError(t *testing.T) {
 	var reported error
 	user := httplimit.User(func(context.Context) (string, bool) { return "", false })

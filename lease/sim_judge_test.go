@@ -170,9 +170,8 @@ var (
 	simSeeds = flag.Uint64("seeds", 60, "how many seeds of the simulation to run; make test runs more")
 )
 
-// Processes in three regions decide over a home and a store of their region, with ways that are slow or cut and lose
-// requests and answers, stores that restart, and clocks that differ, in virtual time. Every promise is checked over all
-// calls.
+// Processes in three regions decide over a home and a store of their region, with ways that are slow or cut and lose requests and
+// answers, stores that restart, and clocks that differ, in virtual time. Every promise is checked over all calls.
 func TestSimulation(t *testing.T) {
 	first, last := uint64(1), *simSeeds
 	if *simSeed != 0 {

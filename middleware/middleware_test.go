@@ -25,8 +25,7 @@ func (s apart) Do(ctx context.Context, b *driver.Batch) error {
 	return s.Store.Do(ctx, b)
 }
 
-// A refusal is that of the layer which refused, also where the store decides on one subject after the other and reports
-// only that one.
+// A refusal is that of the layer which refused, also where the store decides on one subject after the other and reports only that one.
 func TestTheLayerOfARefusal(t *testing.T) {
 	for name, store := range map[string]driver.Store{
 		"all at once": memstore.New(nil), "one by one": apart{memstore.New(nil)},

@@ -76,8 +76,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }
 
-// A transport does not change the request, also when it sends it several times; GetBody returns the body for a
-// retry.
+// A transport does not change the request, also when it sends it several times; GetBody returns the body for a retry.
 func TestTheRequestIsNotChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{refuse: 2, status: http.StatusTooManyRequests}

@@ -66,8 +66,7 @@ func pauses(t *testing.T, n int, fleet ...http.RoundTripper) (paused []time.Dura
 	return paused
 }
 
-// about reports whether each is at most the wanted number of seconds, and not much less: a tenth each time that
-// it grew.
+// about reports whether each is at most the wanted number of seconds, and not much less: a tenth each time that it grew.
 func about(paused []time.Duration, seconds ...float64) bool {
 	return slices.EqualFunc(paused, seconds, func(d time.Duration, s float64) bool {
 		want := time.Duration(s * float64(time.Second))

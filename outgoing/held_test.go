@@ -78,10 +78,9 @@ func (c tightening) run(t *testing.T) (refused, served int) {
 	return refused, served
 }
 
-// Requests that wait start at least the longest way apart, and at most half as far as evenly, so few are on their way when
-// the first is refused: whenever the API lowers its limit. The bounds are those of docs/algorithms.md: two refusals for each
-// process with fields, and four in the fleet without. There are more where more than one is on its way, and in a queue that
-// is longer than a window.
+// Requests that wait start at least the longest way apart, and at most half as far as evenly, so few are on their way when the first is
+// refused: whenever the API lowers its limit. The bounds are those of docs/algorithms.md: two refusals for each process with fields, and
+// four in the fleet without. There are more where more than one is on its way, and in a queue that is longer than a window.
 func TestALowerLimitIsLearntFromRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		tightening

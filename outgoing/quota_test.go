@@ -187,8 +187,7 @@ func remains(t *testing.T, c *coolDowns) time.Duration {
 	return d
 }
 
-// Cool-downs come at random from several processes: a process that looks at the store stays away until the
-// latest end, but for rounding.
+// Cool-downs come at random from several processes: a process that looks at the store stays away until the latest end, but for rounding.
 func TestCoolDownsEndWithTheLatest(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {

@@ -195,8 +195,7 @@ func TestSeveralStepsNeedAStoreThatSettles(t *testing.T) {
 	}
 }
 
-// Outlive returns a panic of the store as an error, whatever the caller's context. After the caller has left it ends
-// nothing.
+// Outlive returns a panic of the store as an error, whatever the caller's context. After the caller has left it ends nothing.
 func TestAPanicOfAStoreIsAnError(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

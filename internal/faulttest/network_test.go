@@ -190,9 +190,8 @@ func decideTogether(t *testing.T, l *sash.Limiter, patience time.Duration) int64
 	return failed.Load()
 }
 
-// The error of a call without an answer names the server that is silent: the node of a Cluster that hangs, and no other
-// node, or the end of a connection on which everything is swallowed. No other test runs beside it: the connections of a
-// process are known together.
+// The error of a call without an answer names the server that is silent: the node of a Cluster that hangs, and no other node, or the end
+// of a connection on which everything is swallowed. No other test runs beside it: the connections of a process are known together.
 func TestASilentServerIsNamed(t *testing.T) {
 	for _, a := range adapters {
 		t.Run(a.name+", a node hangs", func(t *testing.T) {

@@ -35,8 +35,7 @@ type waitersJob struct {
 	Stays    time.Duration // after which a waiter leaves and comes again, about; zero is never
 }
 
-// A booking is what one waiter saw. All times but At and Delay are of the clock that the processes share, in microseconds
-// since 1970.
+// A booking is what one waiter saw. All times but At and Delay are of the clock that the processes share, in microseconds since 1970.
 type booking struct {
 	Process, Waiter, Round   int
 	Cost                     int64
@@ -201,8 +200,7 @@ func (f *fleet) read(from io.Reader) {
 	}
 }
 
-// waiting returns how many callers have a place, and have not started or left, as far as is known here, in the processes from
-// one on.
+// waiting returns how many callers have a place, and have not started or left, as far as is known here, in the processes from one on.
 func (f *fleet) waiting(from int) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

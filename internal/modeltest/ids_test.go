@@ -109,8 +109,7 @@ func walkIDs(t testing.TB, store driver.Store, clock *judge.Clock, a sash.Algori
 	return nil
 }
 
-// Reservations that are cancelled leave nothing in Redis but the key of their subject, however many there are, and that
-// is bounded.
+// Reservations that are cancelled leave nothing in Redis but the key of their subject, however many there are, and that is bounded.
 func TestCancelledReservationsLeaveNoKeys(t *testing.T) {
 	const calls = 10_000
 	for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SortedSetLog, sash.FixedWindow} { // one of each type of key

@@ -302,8 +302,7 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	}
 }
 
-// accepted shows that the judge accepts the scripts, and returns the parts that run each script. No other part can find a
-// mistake in it.
+// accepted shows that the judge accepts the scripts, and returns the parts that run each script. No other part can find a mistake in it.
 func accepted(t *testing.T, server string, a sash.Algorithm) map[string][]part {
 	t.Helper()
 	running := make(map[string][]part)

@@ -64,8 +64,7 @@ func TestMembersLeaveASortedSetWithTheirWindow(t *testing.T) {
 	members("a longer window has been seen", 4)
 }
 
-// When the clock goes back after a key has expired, its charges do not come back. At most N more are admitted, as when
-// the state is lost.
+// When the clock goes back after a key has expired, its charges do not come back. At most N more are admitted, as when the state is lost.
 func TestAClockThatGoesBackBringsNoExpiredChargesBack(t *testing.T) {
 	server := redistest.Start(t)
 	for _, a := range sash.Algorithms() {

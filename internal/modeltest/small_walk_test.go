@@ -14,9 +14,8 @@ import (
 	"example.com/sash/internal/judge"
 )
 
-// A smallWalk is random calls on one subject, seen by callers who wait in real time while the store's clock goes back now and
-// then. Whatever a log forgets or joins, no window holds more units than a limit, and bookings start in order until units come
-// back.
+// A smallWalk is random calls on one subject, seen by callers who wait in real time while the store's clock goes back now and then.
+// Whatever a log forgets or joins, no window holds more units than a limit, and bookings start in order until units come back.
 type smallWalk struct {
 	store    driver.Store
 	clock    *judge.Clock

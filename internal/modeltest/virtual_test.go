@@ -133,10 +133,9 @@ func (s *scripter) mislead(reply string) string {
 // Cluster implements redisstore.Scripter.
 func (s *scripter) Cluster() bool { return false }
 
-// Aging makes keys expire on the test's clock. A server's keys expire in real time, which has nothing to
-// do with a clock that jumps and stands still. So before a script runs, its keys get the time to live that
-// they have left on the clock, or go; afterwards what the script made of it is noted, and the keys get an
-// hour of real time. All of that and the script are one step on the server.
+// Aging makes keys expire on the test's clock. A server's keys expire in real time, which has nothing to do with a clock that jumps and
+// stands still. So before a script runs, its keys get the time to live that they have left on the clock, or go; afterwards what the
+// script made of it is noted, and the keys get an hour of real time. All of that and the script are one step on the server.
 type aging struct {
 	mu   sync.Mutex
 	ends map[string]time.Time // on the test's clock; guarded by mu

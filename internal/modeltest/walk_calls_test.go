@@ -67,8 +67,7 @@ func (a admitted) settlement(id string) driver.Settlement {
 	return driver.Settlement{Request: a.req, At: a.res.At, Delay: a.res.Delay, Source: a.res.Source, ID: id}
 }
 
-// randomCalls makes random calls on a store. If an answer differs from the definition, it returns an error with the calls
-// that led to it.
+// randomCalls makes random calls on a store. If an answer differs from the definition, it returns an error with the calls that led to it.
 func randomCalls(s setup) (err error) {
 	w := &walk{setup: s, oracle: newOracle()}
 	defer func() {

@@ -13,8 +13,7 @@ import (
 	"example.com/sash/internal/drivertest"
 )
 
-// Fits returns the least and the most units, of one to the request's cost, that a partial request may be charged; none if
-// it is refused.
+// Fits returns the least and the most units, of one to the request's cost, that a partial request may be charged; none if it is refused.
 func (o *oracle) Fits(at time.Time, req driver.Request) (least, most int64) {
 	now := at.UnixMicro()
 	o.see(now)

@@ -6,7 +6,7 @@
 --          until the refusal ends, or to wait   I7 how long ago the note was brought   I5 units to fetch, or 0
 --          I6 one more than the units that the home had left, or 0; then the note
 --
--- The value is the demand, and behind it, from the first errand on, the leases. driver.Holder and internal/window define
+-- The value is the demand, and behind it, from the first errand on, the leases. window.Holder and internal/window define
 -- what it means.
 --   demand   I1 version   I7 expires   I7 since   I5 units since then   I5 units before, in as long as a longest lease
 --   left     I5 x 4 units left in the leases

@@ -123,8 +123,7 @@ func TestACallerMayDoWhatTheFileAllowsIt(t *testing.T) {
 	}
 }
 
-// What an error says to write into the file gives its caller what it needs, and takes from nobody and gives nobody anything
-// else.
+// What an error says to write into the file gives its caller what it needs, and takes from nobody and gives nobody anything else.
 func TestTheRemedyOfAnErrorIsWhole(t *testing.T) {
 	domains, tokens := []string{"d", "e", "f", "(request)"}, []string{"", "a", "b"}
 	who := func(text string) map[string]Right {

@@ -147,8 +147,7 @@ func TestNoCandidateWithoutAStore(t *testing.T) {
 	}
 }
 
-// A subject with a ban or an override is neither limited by a candidate nor watched beside it. A reset forgets what was
-// watched too.
+// A subject with a ban or an override is neither limited by a candidate nor watched beside it. A reset forgets what was watched too.
 func TestAnExceptionComesBeforeACandidate(t *testing.T) {
 	for _, percent := range []string{"0", "100"} {
 		w := newTwin(t, withCandidate("4/1h", "{limits: [2/1h], enforce_percent: "+percent+"}"))

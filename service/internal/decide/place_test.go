@@ -23,8 +23,7 @@ func TestALookBesideLeasedUnits(t *testing.T) {
 	want(t, "both, the other way round", ask(t, d, part("a=1", 1), part("a=2", 0)), "ok:69 | ok:99")
 }
 
-// Windows are longer by a lease. One that is long beside an override's or a candidate's window would admit a fraction of
-// its limit.
+// Windows are longer by a lease. One that is long beside an override's or a candidate's window would admit a fraction of its limit.
 func TestALeaseThatIsTooLongForOtherLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := parse(t, "domain: d\ndescriptors: [{key: a, limits: [6000/10m], lease: 30s, candidate: {limits: [50/1s]}}]\n")

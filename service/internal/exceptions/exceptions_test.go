@@ -153,8 +153,7 @@ func TestTheNumberAndTheBytesAreBounded(t *testing.T) {
 	put(t, b, ban("one more"), time.Hour)
 }
 
-// A ban from before its key was secret holds under the name of the secret, and the next change takes the value from the
-// document.
+// A ban from before its key was secret holds under the name of the secret, and the next change takes the value from the document.
 func TestAnExceptionFromBeforeItsKeyWasSecret(t *testing.T) {
 	d := decider(t)
 	b := New(d, nil, "", quiet)

@@ -107,8 +107,7 @@ func TestBookingsHoldASubjectForSeconds(t *testing.T) {
 	}
 }
 
-// TestWrongWaits states that a wait that the service cannot keep is an error at once, and that what does not bind does
-// not wait.
+// TestWrongWaits states that a wait that the service cannot keep is an error at once, and that what does not bind does not wait.
 func TestWrongWaits(t *testing.T) {
 	h, _ := waitingHandler(t)
 	for _, wrong := range []string{"-1", "-1e-9", "3601", `"5"`, "1e9", "1e400", "9e999", "true", "{}"} {

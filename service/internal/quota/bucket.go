@@ -171,6 +171,7 @@ func (st *stream) renew(b *bucket) {
 	if b.lease == 0 {
 		looked, err := st.Decider.Peek(ctx, ask)
 		if err != nil {
+			st.undecided(err)
 			b.deny(began, time.Second)
 		}
 		if err != nil || !st.grants(b, &looked[0], began) {
@@ -185,6 +186,7 @@ func (st *stream) renew(b *bucket) {
 	answer, made, err := st.Decider.Reserve(ctx, ask)
 	switch {
 	case err != nil:
+		st.undecided(err)
 		b.deny(began, time.Second)
 	case !st.grants(b, &answer, began):
 		if made != nil {
@@ -208,6 +210,13 @@ func (st *stream) renew(b *bucket) {
 	}
 }
 
+// undecided logs why nothing was decided, unless the stream has ended.
+func (st *stream) undecided(err error) {
+	if st.ctx.Err() == nil {
+		st.log.Log(slog.LevelError, "no decision: Envoy denies", "error", err, "domain", st.domain)
+	}
+}
+
 // correct settles what grants were worth, and charges what Envoy admitted without one. After an error the store counts as before.
 func (st *stream) correct(ctx context.Context, b *bucket, ask decide.Request) {
 	for _, g := range b.back {
@@ -215,8 +224,9 @@ func (st *stream) correct(ctx context.Context, b *bucket, ask decide.Request) {
 	}
 	if b.back = nil; b.owed > 0 {
 		ask.UpTo, ask.Parts = false, []decide.Part{{Entries: ask.Parts[0].Entries, Cost: b.owed, Always: true}}
-		_, _ = st.Decider.Decide(ctx, ask)
-		b.owed = 0
+		if _, err := st.Decider.Decide(ctx, ask); err == nil {
+			b.owed = 0
+		}
 	}
 }
 

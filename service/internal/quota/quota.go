@@ -18,9 +18,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -238,9 +240,19 @@ func (st *stream) push() (actions []*pb.RateLimitQuotaResponse_BucketAction) {
 	var group errgroup.Group
 	group.SetLimit(maxAtOnce)
 	for _, b := range due {
-		group.Go(func() error { st.renew(b); return nil })
+		group.Go(func() (err error) {
+			defer func() {
+				if fault := recover(); fault != nil {
+					err = fmt.Errorf("%v\n%s", fault, debug.Stack())
+				}
+			}()
+			st.renew(b)
+			return nil
+		})
 	}
-	_ = group.Wait()
+	if err := group.Wait(); err != nil {
+		panic(err) // in the goroutine of the stream, which ends with it
+	}
 	now := time.Now()
 	for _, b := range due {
 		if now.Sub(began) > delivery/2 {

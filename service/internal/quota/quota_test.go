@@ -461,7 +461,8 @@ func TestARevokedTokenGetsNoQuota(t *testing.T) {
 	defer cut()
 	watched := make(chan error, 1)
 	go func() { watched <- w.service.Access.Watch(ctx) }()
-	l := &link{ctx: ctx, cut: cut, err: make(chan error, 1)}
+	caller := servertest.Must(w.service.Access.Call(ctx))(t)
+	l := &link{ctx: access.With(ctx, caller), cut: cut, err: make(chan error, 1)}
 	l.up, l.down = make(chan *pb.RateLimitQuotaUsageReports, 1), make(chan message, 100)
 	go func() { l.err <- w.service.StreamRateLimitQuotas(l) }()
 	l.up <- &pb.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*pb.RateLimitQuotaUsageReports_BucketQuotaUsage{
@@ -479,4 +480,18 @@ func TestARevokedTokenGetsNoQuota(t *testing.T) {
 	}
 	cut()
 	<-watched
+}
+
+// A fault of a decision ends its stream, and not the process.
+func TestAFaultEndsItsStream(t *testing.T) {
+	w := begin(t, rules)
+	w.service.Decider = nil // every decision is a fault
+	st := &stream{Service: w.service, ctx: t.Context(), heard: time.Now()}
+	st.buckets = map[string]*bucket{"user=1": {shared: &demand{}, used: time.Now()}}
+	defer func() {
+		if recover() == nil {
+			t.Error("the fault is lost")
+		}
+	}()
+	st.push()
 }

@@ -46,8 +46,7 @@ func drawn(t *testing.T, b *replay.Builder, own string, c replay.Candidate) *Pag
 	return p
 }
 
-// write returns the page as text, and what it is without the library, the script and the style, which are the same in
-// every page.
+// write returns the page as text, and what it is without the library, the script and the style, which are the same in every page.
 func write(t *testing.T, p *Page) (text, rest string) {
 	t.Helper()
 	var all bytes.Buffer
