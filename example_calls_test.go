@@ -37,8 +37,11 @@ func ExampleLimiter_AllowAll() {
 		}
 		fmt.Println(user, "is allowed, tenant has", res.Limits()[1].Remaining)
 	}
-	// Output: ann is allowed, tenant has 59 ann is allowed, tenant has 58 ann is refused by {t1}:user:ann 2/1m bob is allowed, tenant has
-	// 57
+	// Output:
+	// ann is allowed, tenant has 59
+	// ann is allowed, tenant has 58
+	// ann is refused by {t1}:user:ann 2/1m
+	// bob is allowed, tenant has 57
 }
 
 // A job is charged to its user and to a shared pool at its highest cost. Each charge is settled by itself.
@@ -81,7 +84,10 @@ func ExampleLimiter_AllowOnce() {
 		}
 		fmt.Println(message, res.Allowed, res.Remaining)
 	}
-	// Output: m-1 true 9 m-2 true 8 m-1 true 8
+	// Output:
+	// m-1 true 9
+	// m-2 true 8
+	// m-1 true 8
 }
 
 // Support lets a user in again who has used up a day.
@@ -103,7 +109,9 @@ func ExampleLimiter_Reset() {
 		log.Fatal(err) // the store failed, or cannot reset
 	}
 	fmt.Println(allow())
-	// Output: true false true
+	// Output:
+	// true false
+	// true
 }
 
 // A user who pays for another plan keeps what is charged already.
@@ -124,7 +132,10 @@ func ExampleLimiter_With() {
 		}
 		fmt.Println(res.Remaining)
 	}
-	// Output: 9 8 997
+	// Output:
+	// 9
+	// 8
+	// 997
 }
 
 // A crawler waits for its turn, and gives up at once if its turn is too late.
@@ -147,7 +158,11 @@ func ExampleLimiter_Wait() {
 		}
 		fmt.Println("page", page)
 	}
-	// Output: page 1 page 2 page 3 page 4 has to wait longer than five minutes, for 3/1h
+	// Output:
+	// page 1
+	// page 2
+	// page 3
+	// page 4 has to wait longer than five minutes, for 3/1h
 }
 
 // A pipeline sends batches to an API that takes 100 rows per 50 ms from the whole fleet. Each worker waits for its turn; a
@@ -175,7 +190,8 @@ func ExampleLimiter_WaitN() {
 	// Output: 300 rows sent
 }
 
-// Cron jobs share a quota of two reports an hour. Each learns when it starts; one that would start too late leaves it to the next run.
+// Cron jobs share a quota of two reports an hour. Each learns when it starts; one that would start too late leaves it to
+// the next run.
 func ExampleLimiter_Reserve_waitUpTo() {
 	six := func() time.Time { return time.Date(2026, 5, 4, 6, 0, 0, 0, time.UTC) }
 	store := memstore.New(&memstore.Options{Now: six}) // goredisstore.New(client, nil) for a fleet
@@ -195,8 +211,12 @@ func ExampleLimiter_Reserve_waitUpTo() {
 		}
 		// Then r.Wait(ctx) sleeps until the start, and gives the place back if ctx ends.
 	}
-	// Output: sales starts at 06:00:00 stock starts at 06:00:00 taxes starts at 07:00:00 trends starts at 07:00:00 visits would start in
-	// 2h0m0s
+	// Output:
+	// sales starts at 06:00:00
+	// stock starts at 06:00:00
+	// taxes starts at 07:00:00
+	// trends starts at 07:00:00
+	// visits would start in 2h0m0s
 }
 
 // Wait for a turn, or learn first when it comes.

@@ -74,7 +74,11 @@ func ExampleLimiter_Reserve() {
 		answer, err := ask(context.Background(), 20)
 		fmt.Println(answer, err)
 	}
-	// Output: 5 answered, 40 of 100 tokens left answered <nil> answered <nil> refused <nil>
+	// Output:
+	// 5 answered, 40 of 100 tokens left
+	// answered <nil>
+	// answered <nil>
+	// refused <nil>
 }
 
 // At most two reports are made at once, over all processes that share the store. One whose process dies
@@ -120,7 +124,9 @@ func ExampleConcurrency() {
 		})
 	}
 	group.Wait()
-	// Output: a third is refused: true when the first has ended: <nil>
+	// Output:
+	// a third is refused: true
+	// when the first has ended: <nil>
 }
 
 // The code of docs/migrating/x-time-rate.md.
@@ -222,6 +228,7 @@ func Example_workload() {
 	run(sash.FixedWindow, sash.PerMinute(60))
 	run(sash.SlidingLog, sash.Every(300, 5*time.Minute))
 
-	// Output: 60/1m by fixed-window: refused 2 times, first half after 1m30s, all after 6m30s 300/5m by sliding-log: refused 0 times,
-	// first half after 0s, all after 5m0s
+	// Output:
+	// 60/1m by fixed-window: refused 2 times, first half after 1m30s, all after 6m30s
+	// 300/5m by sliding-log: refused 0 times, first half after 0s, all after 5m0s
 }

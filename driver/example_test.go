@@ -34,5 +34,8 @@ func ExamplePassthrough() {
 	}
 	_ = r.Settle(ctx, 1)
 	_, _ = limiter.AllowN(ctx, "ann", 2)
-	// Output: ann was charged 2 units ann was charged -1 units ann was charged 2 units
+	// Output:
+	// ann was charged 2 units
+	// ann was charged -1 units
+	// ann was charged 2 units
 }

@@ -45,6 +45,9 @@ func Example() {
 		}
 		fmt.Println(cost, "units:", res.Allowed, "from the", res.Source)
 	}
-	// Output: 1 units: true from the policy 20 units: true from the local 20 units: false from the local 50 units: sash: the store is
-	// unavailable: connection refused
+	// Output:
+	// 1 units: true from the policy
+	// 20 units: true from the local
+	// 20 units: false from the local
+	// 50 units: sash: the store is unavailable: connection refused
 }

@@ -36,7 +36,9 @@ func Example() {
 	by, _ := res.RefusedBy()
 	fmt.Println(res.Allowed, res.Remaining, by.Limit, err)
 
-	// Output: true 5 <nil> false 5 25/5s <nil>
+	// Output:
+	// true 5 <nil>
+	// false 5 25/5s <nil>
 }
 
 // The code of docs/migrating/redis_rate.md.

@@ -61,7 +61,12 @@ func ExampleNewServerInterceptor() {
 			}
 		}
 	}
-	// Output: OK OK ResourceExhausted retry after 5s 2/5s is 2 calls per 5 seconds
+	// Output:
+	// OK
+	// OK
+	// ResourceExhausted
+	// retry after 5s
+	// 2/5s is 2 calls per 5 seconds
 }
 
 // For each client address 60 calls a minute, 2 of them for services that do not exist, and 5 streams at once, each for an
@@ -105,7 +110,13 @@ func ExampleNewServerLayers() {
 		_, err = client.Check(context.Background(), &healthpb.HealthCheckRequest{Service: service})
 		fmt.Println(status.Code(err))
 	}
-	// Output: OK OK OK NotFound NotFound ResourceExhausted
+	// Output:
+	// OK
+	// OK
+	// OK
+	// NotFound
+	// NotFound
+	// ResourceExhausted
 }
 
 // A client that keeps to a server's limit of 60 calls a minute for each method. On a store on Redis all

@@ -16,7 +16,8 @@ import (
 	"example.com/sash/memstore"
 )
 
-// An API with 60 requests a minute for each client address. The prefix keeps it apart from other limiters on the store.
+// An API with 60 requests a minute for each client address. The prefix keeps it apart from other limiters on
+// the store.
 func Example() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
@@ -38,11 +39,14 @@ func Example() {
 	server.Handler.ServeHTTP(w, httptest.NewRequest("GET", "/hello", nil))
 	fmt.Println(w.Code, w.Header().Get("RateLimit-Policy"))
 	fmt.Println(w.Header().Get("RateLimit"))
-	// Output: 200 "60/1m";q=60;w=60 "60/1m";r=59;t=60
+	// Output:
+	// 200 "60/1m";q=60;w=60
+	// "60/1m";r=59;t=60
 }
 
-// Customers by their API key, with a limit of their own for writes, and all customers together. A request without an API key counts for
-// its address. The API keys are not checked yet, so a client could invent new ones all the time: the layer for the address bounds that.
+// Customers by their API key, with a limit of their own for writes, and all customers together. A
+// request without an API key counts for its address. The API keys are not checked yet, so a client could
+// invent new ones all the time: the layer for the address bounds that.
 func ExampleNewLayers() {
 	hmacKey := []byte("32 bytes that all instances know")
 	client, err := httplimit.NewClientAddress(&httplimit.AddressOptions{
@@ -80,11 +84,13 @@ func ExampleNewLayers() {
 		api.ServeHTTP(w, r)
 		fmt.Println(w.Code, strings.TrimSpace(w.Body.String()))
 	}
-	// Output: 404 404 page not found 429 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The request
-	// exceeds a quota","status":429,"detail":"Send it again in 60 seconds.","violated-policies":["write:1/1m"]}
+	// Output:
+	// 404 404 page not found
+	// 429 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"The request exceeds a quota","status":429,"detail":"Send it again in 60 seconds.","violated-policies":["write:1/1m"]}
 }
 
-// Users on plans: the limits come with each request. A user who changes to a larger plan keeps their charges and goes on at once.
+// Users on plans: the limits come with each request. A user who changes to a larger plan keeps their charges and
+// goes on at once.
 func ExampleLayer_plans() {
 	type user struct{ id, plan string }
 	type userKey struct{} // of the context value that the authentication stored
@@ -117,7 +123,11 @@ func ExampleLayer_plans() {
 		visit(user{"ann", "free"})
 	}
 	visit(user{"ann", "paid"})
-	// Output: free 200 "2/1m";q=2;w=60 free 200 "2/1m";q=2;w=60 free 429 "2/1m";q=2;w=60 paid 200 "20/1s";q=20;w=1, "600/1m";q=600;w=60
+	// Output:
+	// free 200 "2/1m";q=2;w=60
+	// free 200 "2/1m";q=2;w=60
+	// free 429 "2/1m";q=2;w=60
+	// paid 200 "20/1s";q=20;w=1, "600/1m";q=600;w=60
 }
 
 // Downloads: 100 an hour for an address, and at most two at once. A download whose process dies counts for half
@@ -154,18 +164,22 @@ func ExampleLayer_inFlight() {
 	fmt.Println("first:", visit("/first").Code)
 	w := visit("/again")
 	fmt.Println("again:", w.Code, w.Header().Get("RateLimit"))
-	// Output: third: 429 Retry-After 1 "downloads:100/1h";q=100;w=3600, "connections:2 at once";q=2;qu="concurrent-requests" first: 200
+	// Output:
+	// third: 429 Retry-After 1
+	// "downloads:100/1h";q=100;w=3600, "connections:2 at once";q=2;qu="concurrent-requests"
+	// first: 200
 	// again: 200 "downloads:100/1h";r=97;t=3600, "connections:2 at once";r=1
 }
 
 // A login that slows down guessing and that nobody can use to lock an owner out from another address.
 //
-// Failures count for the address, and for the account together with the address. There is no limit on the account alone: with one,
-// anybody who knows a name could keep its owner out from anywhere. The owner at another address has a count of their own. So the address
-// has to be the client's: with PeerAddress behind a proxy all clients have the proxy's address, and one could lock out all. Clients that
-// share an address with an attacker, such as behind one NAT, share the limit per address. A success resets the failures of that account
-// at that address, which are the owner's typing mistakes. It does not reset those of the address: an attacker would log in to an account
-// of their own between guesses at others.
+// Failures count for the address, and for the account together with the address. There is no limit on
+// the account alone: with one, anybody who knows a name could keep its owner out from anywhere. The owner at
+// another address has a count of their own. So the address has to be the client's: with PeerAddress behind a
+// proxy all clients have the proxy's address, and one could lock out all. Clients that share an address with
+// an attacker, such as behind one NAT, share the limit per address. A success resets the failures of that
+// account at that address, which are the owner's typing mistakes. It does not reset those of the address: an
+// attacker would log in to an account of their own between guesses at others.
 func ExampleLayer_failures() {
 	limiter, err := sash.New(memstore.New(nil), &sash.Options{Prefix: "login"}, sash.Every(20, 10*time.Minute)) // or a store on Redis, for all instances
 	if err != nil {
@@ -219,8 +233,11 @@ func ExampleLayer_failures() {
 	fmt.Println("even the right one, from there:", try(attacker, "correct+horse"))
 	fmt.Println("the owner, after two mistakes:", try(owner, "x"), try(owner, "y"), try(owner, "correct+horse"))
 	fmt.Println("and two more:", try(owner, "x"), try(owner, "y"), try(owner, "correct+horse"))
-	// Output: guesses: 401 401 401 429 even the right one, from there: 429 the owner, after two mistakes: 401 401 200 and two more: 401
-	// 401 200
+	// Output:
+	// guesses: 401 401 401 429
+	// even the right one, from there: 429
+	// the owner, after two mistakes: 401 401 200
+	// and two more: 401 401 200
 }
 
 func hello(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") }

@@ -42,5 +42,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	fmt.Println("left:", res.Remaining)
-	// Output: most out of a lease: true left: 40000
+	// Output:
+	// most out of a lease: true
+	// left: 40000
 }

@@ -24,5 +24,9 @@ func Example() {
 			fmt.Println("refused by", by.Limit.Name)
 		}
 	}
-	// Output: true 1 true 0 false 0 refused by 2/1m
+	// Output:
+	// true 1
+	// true 0
+	// false 0
+	// refused by 2/1m
 }

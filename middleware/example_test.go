@@ -14,7 +14,8 @@ import (
 // A message of a queue that is not HTTP or gRPC.
 type message struct{ attributes map[string][]string }
 
-// A consumer with 2 messages a minute for each tenant, as many for all messages without a tenant, and at most 5 messages at once.
+// A consumer with 2 messages a minute for each tenant, as many for all messages without a tenant, and at most 5 messages
+// at once.
 func Example() {
 	limiter, err := sash.New(memstore.New(nil), &sash.Options{Prefix: "queue"}, sash.PerMinute(2))
 	if err != nil {
@@ -52,5 +53,9 @@ func Example() {
 	for _, m := range []message{ann, ann, ann, {}} {
 		fmt.Println(consume(context.Background(), m))
 	}
-	// Output: consumed consumed back to the queue consumed
+	// Output:
+	// consumed
+	// consumed
+	// back to the queue
+	// consumed
 }

@@ -35,7 +35,10 @@ func Example() {
 		}
 		fmt.Println(res.Allowed)
 	}
-	// Output: true level=INFO msg=refused prefix=api units=1 source=store limit=60/1m false
+	// Output:
+	// true
+	// level=INFO msg=refused prefix=api units=1 source=store limit=60/1m
+	// false
 }
 
 // stable leaves out what differs from run to run.

@@ -15,9 +15,10 @@ import (
 	"example.com/sash/outgoing"
 )
 
-// A nightly job reads YouTube for eight regions, in processes that share one credential. Searches and uploads have buckets of 100 a day
-// each, everything else shares a pool of 10,000 units, where one call costs 1 and another 100, and all are reset at midnight Pacific. The
-// job uses at most 95 % of each: 9,500 units. On a refusal it reports what is left and when to retry, and stops; it does not sleep for
+// A nightly job reads YouTube for eight regions, in processes that share one credential. Searches and
+// uploads have buckets of 100 a day each, everything else shares a pool of 10,000 units, where one call
+// costs 1 and another 100, and all are reset at midnight Pacific. The job uses at most 95 % of each:
+// 9,500 units. On a refusal it reports what is left and when to retry, and stops; it does not sleep for
 // hours. People who use the same credential have the rest.
 func Example_cron() {
 	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -105,6 +106,11 @@ func Example_cron() {
 		}
 		fmt.Printf("%s: %d of %d left\n", key, left.Remaining, limit.Units)
 	}
-	// Unordered output: stopped after 93 pages: youtube:pool has 12 units left for this job, retry in 12h0m0s captions for an editor:
-	// <nil> an upload: <nil> pool: 412 of 10000 left search: 6 of 100 left upload: 99 of 100 left
+	// Unordered output:
+	// stopped after 93 pages: youtube:pool has 12 units left for this job, retry in 12h0m0s
+	// captions for an editor: <nil>
+	// an upload: <nil>
+	// pool: 412 of 10000 left
+	// search: 6 of 100 left
+	// upload: 99 of 100 left
 }

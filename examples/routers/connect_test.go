@@ -82,6 +82,10 @@ func Example_connect() {
 		}
 		fmt.Println("ok", res.Header().Get("RateLimit"))
 	}
-	// Output: ok "2/1m";r=1;t=60 ok "2/1m";r=0;t=60 resource_exhausted "2/1m";r=0;t=60 Retry-After: 60 resource_exhausted "2/1m";r=0;t=60
-	// Retry-After: 60 resource_exhausted "2/1m";r=0;t=60 Retry-After: 60
+	// Output:
+	// ok "2/1m";r=1;t=60
+	// ok "2/1m";r=0;t=60
+	// resource_exhausted "2/1m";r=0;t=60 Retry-After: 60
+	// resource_exhausted "2/1m";r=0;t=60 Retry-After: 60
+	// resource_exhausted "2/1m";r=0;t=60 Retry-After: 60
 }

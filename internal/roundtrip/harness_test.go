@@ -209,10 +209,14 @@ func Example() {
 			fmt.Println(cost, res.Allowed, res.Source)
 		}
 	}
-	// Output: 1 true policy 20 true local 50 is an error
+	// Output:
+	// 1 true policy
+	// 20 true local
+	// 50 is an error
 }
 
-// While a node of a Cluster is down, the subjects of the other nodes are still decided: each of 64 runs of slots has its own breaker.
+// While a node of a Cluster is down, the subjects of the other nodes are still decided: each of 64 runs of slots has its
+// own breaker.
 func Example_cluster() {
 	addrs := []string{"10.0.0.7:7000", "10.0.0.8:7000"}
 	client := redis.NewClusterClient(goredisstore.Tune(&redis.ClusterOptions{Addrs: addrs}))
