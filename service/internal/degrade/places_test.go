@@ -211,7 +211,7 @@ func TestTheBudgetOfAHomeIsThatOfLeases(t *testing.T) {
 // A home that fails for a while is lost until it answers again, also where no call asks it. Its counts are those of calls.
 func TestAHomeIsLostAndFoundAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var logged bytes.Buffer
+		var logged servertest.Log
 		store := &scripts{}
 		home := watching(t, time.Second, redisstore.New(store, nil), slog.New(slog.NewTextHandler(&logged, nil)))
 		g := regionOf(t, home, quiet)
