@@ -40,6 +40,8 @@ const questionKey = "sash"
 // Method is the method of the protocol.
 const Method = ext.ExternalProcessor_Process_FullMethodName
 
+var errNotBuffered = errors.New("ext_proc needs request_body_mode: BUFFERED")
+
 // grace is how long streams go on when the service ends, less than the gRPC server waits for them.
 const grace = 5 * time.Second
 
@@ -80,10 +82,14 @@ type process struct {
 	admitted bool
 	held     []decide.Reservation // tokens
 	meter    outgoing.Meter
-	readable bool // the response
-	failed   bool // the response is an error, which uses no tokens
-	late     bool // the error is that of a proxy that no longer waits: the upstream may still use them
+	status   int  // of the response
+	readable bool // it is not compressed
 }
+
+// tired are the errors of a proxy that no longer waits: the upstream may still use tokens. Other errors use none.
+var tired = []int{http.StatusRequestTimeout, 499, http.StatusGatewayTimeout, 524}
+
+func (p *process) failed() bool { return p.status >= http.StatusBadRequest }
 
 // Process implements the protocol.
 func (s *Service) Process(stream ext.ExternalProcessor_ProcessServer) error {
@@ -150,6 +156,11 @@ func (s *Service) wrong(err error) error {
 func (p *process) handle(req *ext.ProcessingRequest) (res *ext.ProcessingResponse, last bool, err error) {
 	res = &ext.ProcessingResponse{}
 	p.buffered = p.buffered || req.GetProtocolConfig().GetRequestBodyMode() == filterv3.ProcessingMode_BUFFERED
+	p.responseHeaders(req.GetResponseHeaders())
+	response := req.GetResponseHeaders() != nil || req.GetResponseBody() != nil || req.GetResponseTrailers() != nil
+	if response && !p.admitted && !p.failed() { // an error may be Envoy's own
+		return nil, false, p.wrong(errNotBuffered)
+	}
 	switch r := req.GetRequest().(type) {
 	case *ext.ProcessingRequest_RequestHeaders:
 		p.requestHeaders(r.RequestHeaders)
@@ -162,7 +173,7 @@ func (p *process) handle(req *ext.ProcessingRequest) (res *ext.ProcessingRespons
 		res.Response = &ext.ProcessingResponse_RequestHeaders{RequestHeaders: &ext.HeadersResponse{Response: common}}
 	case *ext.ProcessingRequest_RequestBody:
 		if p.admitted || !p.buffered && !r.RequestBody.GetEndOfStream() {
-			return nil, false, p.wrong(errors.New("ext_proc needs request_body_mode: BUFFERED"))
+			return nil, false, p.wrong(errNotBuffered)
 		}
 		refusal, body := p.admit(r.RequestBody.GetBody())
 		if refusal != nil {
@@ -177,9 +188,6 @@ func (p *process) handle(req *ext.ProcessingRequest) (res *ext.ProcessingRespons
 	case *ext.ProcessingRequest_RequestTrailers:
 		res.Response = &ext.ProcessingResponse_RequestTrailers{RequestTrailers: &ext.TrailersResponse{}}
 	case *ext.ProcessingRequest_ResponseHeaders:
-		if p.responseHeaders(r.ResponseHeaders); !p.admitted && !p.failed { // an error may be Envoy's own
-			return nil, false, p.wrong(errors.New("ext_proc needs request_body_mode: BUFFERED"))
-		}
 		res.Response = &ext.ProcessingResponse_ResponseHeaders{ResponseHeaders: &ext.HeadersResponse{}}
 		last = r.ResponseHeaders.GetEndOfStream()
 	case *ext.ProcessingRequest_ResponseBody:
@@ -224,9 +232,7 @@ func (p *process) responseHeaders(h *ext.HttpHeaders) {
 	for _, f := range h.GetHeaders().GetHeaders() {
 		switch value := valueOf(f); f.GetKey() {
 		case ":status":
-			code, _ := strconv.Atoi(value)
-			p.failed = code >= http.StatusBadRequest
-			p.late = slices.Contains([]int{http.StatusRequestTimeout, 499, http.StatusGatewayTimeout, 524}, code)
+			p.status, _ = strconv.Atoi(value)
 		case "content-encoding":
 			p.readable = value == "identity"
 		}
@@ -268,15 +274,8 @@ func (p *process) admit(body []byte) (refusal *ext.ProcessingResponse, changed [
 			}
 		}
 		for i, rule := range rules {
-			if !counts(rule) {
-				continue
-			}
-			parts[i].Cost, parts[i].ByRule = min(bound.Total(), sash.MaxUnits), false
-			for _, l := range rule.Limits {
-				if bound.Total() > l.Units && !rule.Shadow {
-					return p.refuse(http.StatusRequestEntityTooLarge,
-						fmt.Sprintf("the request can use %d tokens, and the limit is %d: send a smaller one, or set a smaller maximum output", bound.Total(), l.Units), nil), nil
-				}
+			if counts(rule) {
+				parts[i].Cost, parts[i].ByRule = min(bound.Total(), sash.MaxUnits), false
 			}
 		}
 	}
@@ -289,6 +288,14 @@ func (p *process) admit(body []byte) (refusal *ext.ProcessingResponse, changed [
 	}
 	limits, denial := p.question.Disclose(answers)
 	if denial != nil {
+		for i, a := range answers {
+			for _, l := range a.Limits {
+				if n := parts[i].Cost; counts(rules[i]) && !a.Allowed() && n > l.Limit.Units {
+					return p.refuse(http.StatusRequestEntityTooLarge,
+						fmt.Sprintf("the request can use %d tokens, and the limit is %d: send a smaller one, or set a smaller maximum output", n, l.Limit.Units), nil), nil
+				}
+			}
+		}
 		fields := http.Header{}
 		p.question.Fields.Set(fields, limits, slices.MaxFunc(answers, func(a, b decide.Answer) int { return a.At.Compare(b.At) }).At)
 		text := "the limit is reached"
@@ -320,9 +327,9 @@ func (p *process) settle() {
 	u := p.meter.Usage()
 	used := u.Total()
 	switch {
-	case p.late:
+	case slices.Contains(tired, p.status):
 		return
-	case p.failed:
+	case p.failed():
 		used = 0
 	case !u.Final || !p.readable:
 		return
