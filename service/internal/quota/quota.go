@@ -25,7 +25,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
@@ -43,7 +42,7 @@ import (
 
 // Bounds of a service and of a stream, and times.
 const (
-	// MaxStreams is the most streams at once.
+	// MaxStreams is the most streams at once, for the server that has them.
 	MaxStreams = 1000
 	maxBuckets = 1000    // of a stream; others are denied
 	maxID      = 4 << 10 // bytes of a bucket's ID
@@ -73,9 +72,8 @@ type Service struct {
 	Timeout time.Duration // bounds one decision
 	Log     *slog.Logger
 
-	log     throttle.Log
-	ended   <-chan struct{} // streams end then
-	streams atomic.Int64
+	log   throttle.Log
+	ended <-chan struct{} // streams end then
 
 	mu      sync.Mutex
 	demands map[string]*demand // guarded by mu, with what is in them: of subjects, by the key of their bucket
@@ -107,13 +105,9 @@ type stream struct {
 	deny    []*pb.RateLimitQuotaResponse_BucketAction // of buckets beyond the bounds
 }
 
-// StreamRateLimitQuotas implements the protocol. It ends with UNAVAILABLE when the service does, RESOURCE_EXHAUSTED if there are
-// too many streams, UNAUTHENTICATED and PERMISSION_DENIED for a caller without the right, and INVALID_ARGUMENT for another domain.
+// StreamRateLimitQuotas implements the protocol. It ends with UNAVAILABLE when the service does, UNAUTHENTICATED and
+// PERMISSION_DENIED for a caller without the right, and INVALID_ARGUMENT for another domain.
 func (s *Service) StreamRateLimitQuotas(envoy pb.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
-	defer s.streams.Add(-1)
-	if s.streams.Add(1) > MaxStreams {
-		return status.Error(codes.ResourceExhausted, "too many streams of quota")
-	}
 	ctx, end := context.WithCancel(envoy.Context())
 	defer end()
 	st := &stream{Service: s, ctx: ctx, buckets: make(map[string]*bucket)}

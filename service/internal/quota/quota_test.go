@@ -296,14 +296,14 @@ func TestStreamsEndWithTheService(t *testing.T) {
 		e.request("user=1")
 		synctest.Wait()
 		e.disconnect()
-		if w.service.streams.Load() != 0 {
+		if len(w.service.demands) != 0 {
 			t.Error("the stream of an Envoy that is gone goes on")
 		}
 		e.report()
 		time.Sleep(time.Second)
 		close(w.ended)
 		synctest.Wait()
-		if e.link.ctx.Err() == nil || w.service.streams.Load() != 0 {
+		if e.link.ctx.Err() == nil || len(w.service.demands) != 0 {
 			t.Error("the stream goes on")
 		}
 		e.kill()
