@@ -160,8 +160,8 @@ type OutcomeFunc func(call Call, end *status.Status) Outcome
 // FailedPrecondition, Aborted, OutOfRange and Canceled. The rest, such as ResourceExhausted, is Neutral.
 //
 // A client that leaves, or whose deadline passes, has Failed too, because the handler may have got far enough: an attacker
-// gains nothing by ending an attempt early. So DeadlineExceeded is Failed if the call's own deadline has passed, and Neutral if it was one of the handler's. Where
-// clients usually end streams by leaving, an OutcomeFunc of your own has to tell that from an attack.
+// gains nothing by ending an attempt early. So DeadlineExceeded is Failed if the call's own deadline has passed, and Neutral if it was
+// one of the handler's. Where clients usually end streams by leaving, an OutcomeFunc of your own has to tell that from an attack.
 func ByCode(call Call, end *status.Status) Outcome {
 	switch end.Code() {
 	case codes.OK:
