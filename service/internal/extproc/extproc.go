@@ -86,8 +86,8 @@ type process struct {
 	readable bool // it is not compressed
 }
 
-// tired are the errors of a proxy that no longer waits: the upstream may still use tokens. Other errors use none.
-var tired = []int{http.StatusRequestTimeout, 499, http.StatusGatewayTimeout, 524}
+// gaveUp are the errors of a proxy that no longer waits: the upstream may still use tokens. Other errors use none.
+var gaveUp = []int{http.StatusRequestTimeout, 499, http.StatusGatewayTimeout, 524}
 
 func (p *process) failed() bool { return p.status >= http.StatusBadRequest }
 
@@ -327,7 +327,7 @@ func (p *process) settle() {
 	u := p.meter.Usage()
 	used := u.Total()
 	switch {
-	case slices.Contains(tired, p.status):
+	case slices.Contains(gaveUp, p.status):
 		return
 	case p.failed():
 		used = 0

@@ -96,7 +96,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 		grpc.Creds(boundedCredentials{transport, bound.within, conns.NewShare(bound.half), &throttle.Log{To: o.Log, Every: time.Minute}}),
 		grpc.InTapHandle(bound.enter),
 		grpc.UnaryInterceptor(bound.arrived),
-		grpc.ChainStreamInterceptor(service.recovering, service.opts.Access.Stream, bound.last),
+		grpc.ChainStreamInterceptor(service.recovering, service.opts.Access.Stream, bound.stream),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(maxStreams),
@@ -225,8 +225,8 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 	return context.WithValue(ctx, callKey{}, one), nil
 }
 
-// last bounds the streams that last, and ends those whose first message does not come. It is a grpc.StreamServerInterceptor.
-func (c *calls) last(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+// stream bounds the streams that last, and ends those whose first message does not come. It is a grpc.StreamServerInterceptor.
+func (c *calls) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	ctx, share := stream.Context(), c.lasting[info.FullMethod]
 	one, ok := ctx.Value(callKey{}).(*call)
 	if share == nil || !ok {
