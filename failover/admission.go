@@ -29,23 +29,23 @@ type admission struct {
 	of *breaker
 
 	mu      sync.Mutex
-	limit   int              // guarded by mu: calls at the store, from 1 to most
-	at      int              // guarded by mu: those there now, without those whose budget is over
-	fastest [2]time.Duration // guarded by mu: answer of this window, and of the one before
-	window  time.Time        // guarded by mu: when this window began
-	shrunk  time.Time        // guarded by mu: when the limit last shrank
-	heard   time.Time        // guarded by mu: when a call was last answered
-	idle    bool             // guarded by mu: no call was there for a while
-	asked   time.Time        // guarded by mu: when one went there after that
-	lines   map[string]*line // guarded by mu: calls that wait, by client
-	turns   []*line          // guarded by mu: those lines, the next one first
-	timer   *time.Timer      // guarded by mu: of the next step; nil while no call waits
-	due     time.Time        // guarded by mu: of the next step
-	late    time.Duration    // guarded by mu: by how much steps came late in all
+	limit   int               // guarded by mu: calls at the store, from 1 to most
+	at      int               // guarded by mu: those there now, without those whose budget is over
+	fastest [2]time.Duration  // guarded by mu: answer of this window, and of the one before
+	window  time.Time         // guarded by mu: when this window began
+	shrunk  time.Time         // guarded by mu: when the limit last shrank
+	heard   time.Time         // guarded by mu: when a call was last answered
+	idle    bool              // guarded by mu: no call was there for a while
+	asked   time.Time         // guarded by mu: when one went there after that
+	queues  map[string]*queue // guarded by mu: calls that wait, by client
+	turns   []*queue          // guarded by mu: those queues, the next one first
+	timer   *time.Timer       // guarded by mu: of the next step; nil while no call waits
+	due     time.Time         // guarded by mu: of the next step
+	lag     time.Duration     // guarded by mu: by how much steps came late in all
 }
 
-// A line is the calls of one client that wait, in order.
-type line struct {
+// A queue is the calls of one client that wait, in order.
+type queue struct {
 	client string
 	calls  []*waiter
 }
@@ -58,12 +58,12 @@ type waiter struct {
 	began    time.Time
 	patience time.Duration // the longest wait while the store answers nothing
 	last     time.Time     // the end of the longest wait
-	late     time.Duration // of the admission when it began
+	lag      time.Duration // of the admission when it began
 }
 
 func (a *admission) init(of *breaker, g *guard) {
 	a.g, a.of, a.idle = g, of, true
-	a.limit, a.lines = min(firstLimit, g.most), make(map[string]*line)
+	a.limit, a.queues = min(firstLimit, g.most), make(map[string]*queue)
 	a.fastest = [2]time.Duration{slowest(g.budget), slowest(g.budget)}
 }
 
@@ -136,21 +136,21 @@ func (a *admission) enter(ctx context.Context, q *question) (waited time.Duratio
 	return time.Since(w.began), !w.others && a.heard.Before(w.began), err
 }
 
-// join adds a call to the line of its client. The caller holds mu.
+// join adds a call to the queue of its client. The caller holds mu.
 func (a *admission) join(ctx context.Context, patience time.Duration) *waiter {
 	client := Client(ctx)
-	l := a.lines[client]
-	if l == nil {
-		l = &line{client: client}
-		a.lines[client] = l
-		a.turns = append(a.turns, l)
+	q := a.queues[client]
+	if q == nil {
+		q = &queue{client: client}
+		a.queues[client] = q
+		a.turns = append(a.turns, q)
 	}
 	now := time.Now()
 	w := &waiter{
 		ended: make(chan error, 1), began: now, patience: min(patience, silentBudgets*a.g.budget),
-		last: now.Add(max(longestWait, longest(a.g.budget), patience)), others: a.at == 0, late: a.late,
+		last: now.Add(max(longestWait, longest(a.g.budget), patience)), others: a.at == 0, lag: a.lag,
 	}
-	l.calls = append(l.calls, w)
+	q.calls = append(q.calls, w)
 	if a.timer == nil {
 		a.due = now.Add(a.gap())
 		a.timer = time.AfterFunc(a.gap(), a.step)
@@ -160,12 +160,12 @@ func (a *admission) join(ctx context.Context, patience time.Duration) *waiter {
 
 func (a *admission) gap() time.Duration { return a.g.budget / stepsOfBudget }
 
-// leave gives back the place of a call that began at an instant, when it has an answer, of the store's own or not, or its budget is over.
-func (a *admission) leave(began time.Time, answered, own bool) {
+// leave gives back the place of a call that began at an instant, when it has an answer, from the store or a cache, or its budget is over.
+func (a *admission) leave(began time.Time, answered, fromStore bool) {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.follow(began, now, answered, own)
+	a.follow(began, now, answered, fromStore)
 	a.free()
 	a.admit()
 }
@@ -177,7 +177,7 @@ func (a *admission) answered(after time.Time) bool {
 }
 
 // follow changes the limit by a call that ends. The caller holds mu.
-func (a *admission) follow(began, now time.Time, answered, own bool) {
+func (a *admission) follow(began, now time.Time, answered, fromStore bool) {
 	took := now.Sub(began)
 	switch {
 	case answered:
@@ -186,7 +186,7 @@ func (a *admission) follow(began, now time.Time, answered, own bool) {
 	case took < a.g.budget: // an error shows no queue
 		return
 	}
-	if answered && own {
+	if answered && fromStore {
 		if now.Sub(a.window) > baseWindow {
 			a.window, a.fastest = now, [2]time.Duration{slowest(a.g.budget), a.fastest[0]}
 		}
@@ -200,7 +200,7 @@ func (a *admission) follow(began, now time.Time, answered, own bool) {
 		if began.After(a.shrunk) { // of calls that were there together one counts
 			a.shrunk, a.limit = now, max(1, a.limit*3/4)
 		}
-	case answered && own && queued <= slow/4 && a.at >= a.limit:
+	case answered && fromStore && queued <= slow/4 && a.at >= a.limit:
 		a.limit = min(a.g.most, a.limit+1)
 	}
 }
@@ -208,14 +208,14 @@ func (a *admission) follow(began, now time.Time, answered, own bool) {
 // admit gives free places to calls that wait, one of each client in turn. The caller holds mu.
 func (a *admission) admit() {
 	for len(a.turns) > 0 && a.take() {
-		l := a.turns[0]
+		q := a.turns[0]
 		a.turns = a.turns[1:]
-		w := l.calls[0]
-		l.calls[0] = nil
-		if l.calls = l.calls[1:]; len(l.calls) > 0 {
-			a.turns = append(a.turns, l)
+		w := q.calls[0]
+		q.calls[0] = nil
+		if q.calls = q.calls[1:]; len(q.calls) > 0 {
+			a.turns = append(a.turns, q)
 		} else {
-			delete(a.lines, l.client)
+			delete(a.queues, q.client)
 		}
 		if w.gone {
 			a.free()
@@ -235,14 +235,14 @@ func (a *admission) step() {
 	defer a.mu.Unlock()
 	now := time.Now()
 	if late := now.Sub(a.due); late > onTime {
-		a.late += late
+		a.lag += late
 	}
 	a.admit()
 	down, next := a.of.now() != Up, now.Add(a.gap())
 	turns := a.turns[:0]
-	for _, l := range a.turns {
-		kept := l.calls[:0]
-		for _, w := range l.calls {
+	for _, q := range a.turns {
+		kept := q.calls[:0]
+		for _, w := range q.calls {
 			over, err := a.over(w, now, here)
 			switch {
 			case w.gone:
@@ -257,11 +257,11 @@ func (a *admission) step() {
 				}
 			}
 		}
-		clear(l.calls[len(kept):])
-		if l.calls = kept; len(kept) > 0 {
-			turns = append(turns, l)
+		clear(q.calls[len(kept):])
+		if q.calls = kept; len(kept) > 0 {
+			turns = append(turns, q)
 		} else {
-			delete(a.lines, l.client)
+			delete(a.queues, q.client)
 		}
 	}
 	clear(a.turns[len(turns):])
@@ -288,7 +288,7 @@ func (a *admission) over(w *waiter, now time.Time, here bool) (end time.Time, er
 			since = at
 		}
 	}
-	end = since.Add(w.patience + a.late - w.late)
+	end = since.Add(w.patience + a.lag - w.lag)
 	if here || end.After(w.last) {
 		end = w.last
 		if here || since != w.began {

@@ -17,8 +17,8 @@ import (
 	"example.com/sash/driver"
 )
 
-// own reports whether the store itself carried out a batch, which shows that it works. A cache before it may have answered.
-func own(b *driver.Batch) bool {
+// fromStore reports whether the store itself carried out a batch, which shows that it works. A cache before it may have answered.
+func fromStore(b *driver.Batch) bool {
 	op := &b.Ops[b.Chosen]
 	return op.Kind != driver.Charge || op.Answer.Source == driver.FromStore
 }
@@ -34,11 +34,11 @@ type question struct {
 
 // An outcome is the result of a question.
 type outcome struct {
-	batch  *driver.Batch // as the store has carried it out, unless there is an error
-	err    error         // if failed, an ErrUnavailable with the cause
-	failed bool          // the failure mode answers
-	kind   Kind          // of the failure
-	late   *attempt
+	batch   *driver.Batch // as the store has carried it out, unless there is an error
+	err     error         // if failed, an ErrUnavailable with the cause
+	failed  bool          // the failure mode answers
+	kind    Kind          // of the failure
+	pending *attempt      // the call, which may still end
 }
 
 // An attempt is a call that the store works on, perhaps for longer than any caller waits.
@@ -74,7 +74,7 @@ func (g *guard) begin(ctx context.Context, q *question) *attempt {
 	go func() {
 		a.err = g.attend(a.ctx, q)
 		g.inFlight.Add(-1)
-		a.leave(a.err == nil || errors.Is(a.err, driver.ErrRejected), a.err != nil || own(a.batch))
+		a.leave(a.err == nil || errors.Is(a.err, driver.ErrRejected), a.err != nil || fromStore(a.batch))
 		close(a.done)
 		cancel()
 	}()
@@ -82,9 +82,9 @@ func (g *guard) begin(ctx context.Context, q *question) *attempt {
 }
 
 // leave gives the call's place to another one, once.
-func (a *attempt) leave(answered, own bool) {
+func (a *attempt) leave(answered, fromStore bool) {
 	if a.left.CompareAndSwap(false, true) {
-		a.entry.leave(a.began, answered, own)
+		a.entry.leave(a.began, answered, fromStore)
 	}
 }
 
@@ -162,7 +162,7 @@ func (g *guard) ask(ctx context.Context, q question) outcome {
 	if err != nil { // the caller left
 		return outcome{err: err}
 	}
-	return outcome{err: &sash.StoreError{Err: g.late()}, failed: true, late: a}
+	return outcome{err: &sash.StoreError{Err: g.budgetError()}, failed: true, pending: a}
 }
 
 // admit takes a place among the calls at the store and asks the breaker. While the store is up a call waits for its turn.
@@ -201,17 +201,17 @@ func (g *guard) judge(b *breaker, a *attempt, t ticket, w *watch) outcome {
 		if w.here() { // it has not been at the store for as long as the budget
 			b.skip(t)
 			if a.entry.answered(a.began) {
-				return outcome{err: fmt.Errorf("%w (%w)", ErrOverload, ErrBudget), late: a}
+				return outcome{err: fmt.Errorf("%w (%w)", ErrOverload, ErrBudget), pending: a}
 			}
-			return outcome{err: &sash.StoreError{Err: g.late()}, failed: true, late: a}
+			return outcome{err: &sash.StoreError{Err: g.budgetError()}, failed: true, pending: a}
 		}
-		err := g.late()
-		b.fail(t, err, w.wasLate())
+		err := g.budgetError()
+		b.fail(t, err, w.lagged())
 		g.report(err, Unknown)
-		return outcome{err: &sash.StoreError{Err: err}, failed: true, late: a}
+		return outcome{err: &sash.StoreError{Err: err}, failed: true, pending: a}
 	}
 	switch {
-	case a.err == nil && own(a.batch):
+	case a.err == nil && fromStore(a.batch):
 		b.succeed(t)
 		return outcome{batch: a.batch}
 	case a.err == nil, answers(a.err):
@@ -226,21 +226,21 @@ func (g *guard) judge(b *breaker, a *attempt, t ticket, w *watch) outcome {
 	}
 	switch { // a wrapped error must not look like the caller's context ending
 	case errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("%w (%v)", g.late(), err)
+		err = fmt.Errorf("%w (%v)", g.budgetError(), err)
 	case errors.Is(err, context.Canceled):
 		err = fmt.Errorf("%w: %v", io.ErrClosedPipe, err) // by the client
 	}
 	if counts(err, kind) {
-		b.fail(t, err, w.wasLate())
+		b.fail(t, err, w.lagged())
 	} else {
 		b.skip(t)
 	}
 	g.report(err, kind)
-	return outcome{err: &sash.StoreError{Err: err}, failed: true, kind: kind, late: a}
+	return outcome{err: &sash.StoreError{Err: err}, failed: true, kind: kind, pending: a}
 }
 
-// late returns ErrBudget, with the servers that are silent. One that answers every call has owed none for half of the budget.
-func (g *guard) late() error {
+// budgetError returns ErrBudget, with the servers that are silent. One that answers every call has owed none for half of the budget.
+func (g *guard) budgetError() error {
 	if g.witness != nil {
 		if servers := g.witness.Silent(g.budget / 2); servers != "" {
 			return fmt.Errorf("%w: %s", ErrBudget, servers)

@@ -128,12 +128,12 @@ func (b *breaker) succeed(t ticket) {
 	})
 }
 
-// fail records a failure. late says that this process was late, so that it may be no failure of the store.
-func (b *breaker) fail(t ticket, err error, late bool) {
+// fail records a failure. lagged says that this process had no processor for a while, so that it may be no failure of the store.
+func (b *breaker) fail(t ticket, err error, lagged bool) {
 	b.change(func() bool {
 		down := b.mine(t)
 		if b.now() == Up && t.of(b) {
-			down = b.run.fail(b.blip, time.Now(), b.answers.Load(), late)
+			down = b.run.fail(b.blip, time.Now(), b.answers.Load(), lagged)
 		}
 		if down {
 			b.cause = &sash.StoreError{Err: fmt.Errorf("%w: %w", ErrDown, err)}
@@ -250,7 +250,7 @@ const (
 	fewestFailures = 5           // in all
 	fewestCalls    = 20          // of a run of which a half counts
 	longestRun     = time.Second // with answers in between
-	blipsIfLate    = 5           // for a failure while this process was late
+	blipsIfLagged  = 5           // for a failure while this process lagged
 )
 
 // A run is failures that may take the store down. It begins with a failure and lasts a second, or until the next answer if
@@ -269,14 +269,14 @@ type run struct {
 	before   int64 // answers of the store before the run
 }
 
-// fail adds a failure and reports whether it takes the store down. answers are all of the store, and late that this process was late.
-func (r *run) fail(blip time.Duration, now time.Time, answers int64, late bool) bool {
+// fail adds a failure and reports whether it takes the store down. answers are all of the store, and lagged that this process lagged.
+func (r *run) fail(blip time.Duration, now time.Time, answers int64, lagged bool) bool {
 	if r.began.IsZero() || answers > r.before && now.Sub(r.began) > longestRun {
 		*r = run{began: now, before: answers}
 	}
 	r.failures++
-	if late {
-		blip *= blipsIfLate
+	if lagged {
+		blip *= blipsIfLagged
 	}
 	if r.failures < fewestFailures || now.Sub(r.began) < blip {
 		return false

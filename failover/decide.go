@@ -141,13 +141,13 @@ func (s *Store) instead(ctx context.Context, b *driver.Batch, out *outcome) (owe
 // forgo gives back what the store books after the failure mode has answered otherwise: no caller knows of that place, and
 // those behind it would wait for nothing. A place that is owed is charged locally, too.
 func (s *Store) forgo(ctx context.Context, out *outcome, owed []driver.Op) {
-	if out.late == nil {
+	if out.pending == nil {
 		return
 	}
-	out.late.ends(func(late *driver.Batch, err error) {
-		for i := 0; err == nil && i < len(late.Ops); i++ {
-			op := &late.Ops[i]
-			if op.Within == 0 || !op.MaySettle || late.Charged(i) == 0 || at(owed, op.Key) >= 0 {
+	out.pending.ends(func(done *driver.Batch, err error) {
+		for i := 0; err == nil && i < len(done.Ops); i++ {
+			op := &done.Ops[i]
+			if op.Within == 0 || !op.MaySettle || done.Charged(i) == 0 || at(owed, op.Key) >= 0 {
 				continue
 			}
 			back := &driver.Batch{Ops: []driver.Op{apart.Undo(op)}}

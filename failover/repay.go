@@ -23,9 +23,9 @@ func (g *guard) owe(owed []driver.Op, out *outcome) {
 			continue
 		}
 		d := b.call(op.ID, op.Request, op.Answer.At, op.Answer.Delay)
-		out.late.ends(func(late *driver.Batch, err error) {
-			switch i := at(late.Ops, op.Key); {
-			case err == nil && i >= 0 && late.Charged(i) > 0: // do not charge it again
+		out.pending.ends(func(done *driver.Batch, err error) {
+			switch i := at(done.Ops, op.Key); {
+			case err == nil && i >= 0 && done.Charged(i) > 0: // do not charge it again
 				b.land(d, charged)
 			case err == nil || answers(err) || g.kind(err) != Unknown:
 				b.land(d, uncharged)
@@ -108,10 +108,10 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 	default:
 		b.land(d, rejected)
 	}
-	if out.late == nil {
+	if out.pending == nil {
 		b.end(d)
 	} else {
-		out.late.ends(func(*driver.Batch, error) { b.end(d) })
+		out.pending.ends(func(*driver.Batch, error) { b.end(d) })
 	}
 	return !out.failed
 }
@@ -120,7 +120,7 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 func (g *guard) look(store *breaker, key string, policy *driver.Policy) bool {
 	req := driver.Request{Key: key, Policy: policy}
 	out := g.single(context.Background(), store, true, driver.Settlement{Request: req})
-	return !out.failed && (out.err != nil || own(out.batch))
+	return !out.failed && (out.err != nil || fromStore(out.batch))
 }
 
 // single has the store decide one call. One that yields leaves the places among the calls under way to callers.

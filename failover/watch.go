@@ -21,7 +21,7 @@ type watch struct {
 	steps int       // that are left
 	due   time.Time // of this step
 	last  time.Time // the end at the latest
-	late  time.Duration
+	lag   time.Duration
 	more  bool // the step after a late end has begun
 
 	g       *guard
@@ -93,7 +93,7 @@ func (w *watch) next() {
 	now := time.Now()
 	late := now.Sub(w.due)
 	if late > onTime {
-		w.late += late
+		w.lag += late
 		w.due = now
 	}
 	ended := !now.Before(w.last) || w.patient && w.store.now() != Up
@@ -116,7 +116,7 @@ func (w *watch) next() {
 }
 
 // here reports whether the call waits in this process: nothing has been at the store for the whole budget, less the time lost here.
-func (w *watch) here() bool { return w.g.waitsBelow(w.g.budget - w.step + w.late) }
+func (w *watch) here() bool { return w.g.waitsBelow(w.g.budget - w.step + w.lag) }
 
 // waitsBelow reports whether the store knows that no call has been with its servers for so long.
 func (g *guard) waitsBelow(d time.Duration) bool { return g.witness != nil && g.witness.Waits() < d }
@@ -124,7 +124,7 @@ func (g *guard) waitsBelow(d time.Duration) bool { return g.witness != nil && g.
 // behind reports whether goroutines wait for a processor, such as one that reads replies: this one has to wait for them.
 func (w *watch) behind() bool {
 	late := yield()
-	w.late += late
+	w.lag += late
 	return late > 0
 }
 
@@ -138,8 +138,8 @@ func yield() time.Duration {
 	return 0
 }
 
-// wasLate reports whether this process was late by a fifth of the budget or more, so that a failure may be its own.
-func (w *watch) wasLate() bool { return w.late >= w.g.budget/stepsOfBudget }
+// lagged reports whether this process was late by a fifth of the budget or more, so that a failure may be its own.
+func (w *watch) lagged() bool { return w.lag >= w.g.budget/stepsOfBudget }
 
 // Probe finds out whether the store works when nobody calls it, for a health check or after a start. It asks each part that no call has
 // reached since the last Probe, as a caller's Allow would, because a store that cannot write still answers Peek: State, Stats, OnChange
