@@ -102,8 +102,8 @@ func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
 	var slot *Slot
 	one := newCall(full, 1, c.limiter.policy)
 	one.waits, one.MaySettle = true, true
-	w := &waiter{cost: 1, policy: c.limiter.policy, hold: c.hold}
-	err = c.limiter.lines.wait(ctx, key, full, w, func(*policy) (Result, error) {
+	a := &asker{cost: 1, policy: c.limiter.policy, hold: c.hold}
+	err = c.limiter.queues.ask(ctx, key, full, a, func(*policy) (Result, error) {
 		reserved, err := c.limiter.reserve(ctx, driver.All, []call{one})
 		if err != nil {
 			return Result{}, err

@@ -20,7 +20,7 @@ type Limiter struct {
 	opts   Options
 	policy *policy
 	pace   *pace
-	lines  *lines
+	queues *queues
 	left   *apart.Left // before the store has decided
 	plans  *policies
 }
@@ -60,7 +60,7 @@ func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	if opts != nil && opts.Observer != nil && driver.Nil(opts.Observer) {
 		return nil, fmt.Errorf("%w: Options.Observer is a nil %T, which observes nothing", ErrInvalidLimit, opts.Observer)
 	}
-	l := &Limiter{store: store, policy: policy, pace: new(pace), lines: new(lines), left: new(apart.Left), plans: new(policies)}
+	l := &Limiter{store: store, policy: policy, pace: new(pace), queues: new(queues), left: new(apart.Left), plans: new(policies)}
 	if opts != nil {
 		l.opts = *opts
 		if opts.Prefix != "" {
@@ -76,7 +76,7 @@ func (l *Limiter) With(limits ...Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	with.pace, with.lines, with.left, with.plans = l.pace, l.lines, l.left, l.plans
+	with.pace, with.queues, with.left, with.plans = l.pace, l.queues, l.left, l.plans
 	return with, nil
 }
 
@@ -188,7 +188,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	c := newCall(key, 0, l.policy)
 	c.kind = driver.Forget
 	_, err = l.do(ctx, c)
-	l.lines.give(key, gap{units: MaxUnits}, err == nil)
+	l.queues.give(key, gap{units: MaxUnits}, err == nil)
 	return err
 }
 

@@ -33,7 +33,7 @@ type Reservation struct {
 	books   bool           // it may have been booked, and its place may be in a queue
 	came    int64          // when the store decided, on its clock
 	id      string         // of the settlement, if the call may be repeated: one ID, so that it is applied once
-	turn    *turn          // of a caller who waits, kept by the first of all: guarded by the mutex of the queues
+	waiter  *waiter        // of a caller who waits, kept by the first of all: guarded by the mutex of the queues
 
 	mu      sync.Mutex
 	result  Result            // its At is guarded by mu, the rest does not change
@@ -152,7 +152,7 @@ func (l *Limiter) reserve(ctx context.Context, mode driver.Mode, calls []call) (
 		return nil, storeError(ctx, err)
 	}
 	if calls[0].Within > 0 && r.id == "" && r.Allowed() {
-		l.lines.trade(ctx, r.all, calls[0].Within)
+		l.queues.trade(ctx, r.all, calls[0].Within)
 	}
 	return r, nil
 }
@@ -343,7 +343,7 @@ func settle(ctx context.Context, reservations []*Reservation, actual []int64) er
 	for i, r := range pending {
 		set := &b.Ops[i].Settlement
 		if back := set.Cost - set.Units; back > 0 {
-			l.lines.give(set.Key, gap{at: set.At, starts: starts[i], units: back}, errs[i] == nil)
+			l.queues.give(set.Key, gap{at: set.At, starts: starts[i], units: back}, errs[i] == nil)
 		}
 		r.mu.Lock()
 		r.done = r.done || errs[i] == nil
@@ -384,7 +384,7 @@ func (r *Reservation) Release(ctx context.Context) error { return settle(ctx, r.
 // decide fixes the units, and returns the settlement to apply, with an ID if it is repeatable, and when a booking ahead begins.
 func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settlement, begins time.Time, pending bool) {
 	if r.books {
-		defer r.limiter.lines.stepOut(r)()
+		defer r.limiter.queues.stepOut(r)()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

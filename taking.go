@@ -68,7 +68,7 @@ func (l *Limiter) Reward(ctx context.Context, key string, units int64) (Result, 
 	}
 	c.kind = driver.GiveBack
 	res, err := l.do(ctx, c)
-	l.lines.give(c.Key, gap{units: res.Charged}, err == nil)
+	l.queues.give(c.Key, gap{units: res.Charged}, err == nil)
 	if err == nil && (res.Charged < 0 || res.Charged > units) {
 		res, err = Result{}, storeError(ctx, fmt.Errorf("driver: the store gave back %d of up to %d units", res.Charged, units))
 	}

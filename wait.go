@@ -56,14 +56,14 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 		}
 		return res, err
 	}
-	if books && !l.lines.busy(full) {
+	if books && !l.queues.asks(full) {
 		if _, err := ask(l.policy); err != nil {
 			return err
 		}
 	}
 	if r == nil || !r.Allowed() {
-		w := &waiter{cost: cost, policy: l.policy, books: books}
-		if err := l.lines.wait(ctx, key, full, w, ask); err != nil || !books {
+		a := &asker{cost: cost, policy: l.policy, books: books}
+		if err := l.queues.ask(ctx, key, full, a, ask); err != nil || !books {
 			return err
 		}
 	}
@@ -86,9 +86,6 @@ func (l *Limiter) patience(ctx context.Context) time.Duration {
 	}
 	return time.Until(deadline) - time.Duration(l.pace.usual.Load()) - 1
 }
-
-// leastWait keeps a wait from spinning on a store whose refusals say that there is room at once.
-const leastWait = time.Millisecond / 4
 
 // sleep waits for d, or returns the context's error if that ends first.
 func sleep(ctx context.Context, d time.Duration) error {
