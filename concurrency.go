@@ -95,15 +95,14 @@ func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
 	if err := c.limiter.settles("a slot"); err != nil {
 		return nil, err
 	}
-	full, err := c.limiter.ready(ctx, key)
+	one, err := c.limiter.call(key, 1)
 	if err != nil {
 		return nil, err
 	}
 	var slot *Slot
-	one := newCall(full, 1, c.limiter.policy)
 	one.waits, one.MaySettle = true, true
 	a := &asker{cost: 1, policy: c.limiter.policy, hold: c.hold}
-	err = c.limiter.queues.ask(ctx, key, full, a, func(*policy) (Result, error) {
+	err = c.limiter.queues.ask(ctx, key, one.Key, a, func(*policy) (Result, error) {
 		reserved, err := c.limiter.reserve(ctx, driver.All, []call{one})
 		if err != nil {
 			return Result{}, err

@@ -52,20 +52,20 @@ type policies [8]atomic.Pointer[policy]
 
 // of returns the policy of limits under the options of a limiter.
 func (ps *policies) of(opts *Options, limits []Limit) (*policy, error) {
-	place := rand.IntN(len(ps))
-	for i := range ps {
-		p := ps[i].Load()
-		if p == nil {
-			place = i
+	i := 0
+	for ; i < len(ps); i++ {
+		if p := ps[i].Load(); p == nil {
 			break
-		}
-		if slices.Equal(p.named, limits) {
+		} else if slices.Equal(p.named, limits) {
 			return p, nil
 		}
 	}
 	p, err := newPolicy(opts, limits)
+	if err == nil && i == len(ps) {
+		i = rand.IntN(i)
+	}
 	if err == nil {
-		ps[place].Store(p)
+		ps[i].Store(p)
 	}
 	return p, err
 }

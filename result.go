@@ -81,27 +81,14 @@ type LimitResult struct {
 	ResetAfter time.Duration
 }
 
-// resultOf returns the result of a store's answer for a key under a policy.
-func resultOf(key string, p *policy, a *driver.Answer) (r Result) {
+// read makes r the result of a store's answer for a key under a policy.
+func (r *Result) read(key string, p *policy, a *driver.Answer) {
 	r.Allowed, r.Source, r.refusals = a.Refusals == 0, a.Source, uint8(a.Refusals)
 	r.Cause, r.At = a.Cause, time.UnixMicro(a.At)
 	r.Charged, r.Blocked = a.Charged, a.Blocked
 	r.Delay = micros(a.Delay)
 	r.key, r.policy = key, p
-	r.keep(a.Statuses())
-	return r
-}
-
-// limitStatuses returns the status of each limit of a result that has a single subject.
-func (r *Result) limitStatuses() []driver.Status {
-	if r.many != nil {
-		return r.many
-	}
-	return r.few[:min(len(r.policy.Limits), len(r.few))]
-}
-
-// keep keeps the statuses of an answer, and combines them.
-func (r *Result) keep(statuses []driver.Status) {
+	statuses := a.Statuses()
 	if copy(r.few[:], statuses) < len(statuses) {
 		r.many = statuses
 	}
@@ -113,6 +100,14 @@ func (r *Result) keep(statuses []driver.Status) {
 	if r.Remaining, r.ResetAfter = remaining, micros(reset); !r.Allowed {
 		r.RetryAfter = micros(retry)
 	}
+}
+
+// limitStatuses returns the status of each limit of a result that has a single subject.
+func (r *Result) limitStatuses() []driver.Status {
+	if r.many != nil {
+		return r.many
+	}
+	return r.few[:min(len(r.policy.Limits), len(r.few))]
 }
 
 // Limits returns each limit's part of the result, in the limiter's order, subject by subject.

@@ -19,7 +19,7 @@ import (
 // Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported].
 func (l *Limiter) AllowUpTo(ctx context.Context, key string, cost int64) (Result, error) {
 	cost = min(cost, l.policy.MostUnits())
-	c, err := l.taking(ctx, "AllowUpTo", key, cost)
+	c, err := l.taking("AllowUpTo", key, cost)
 	if err != nil {
 		return Result{}, err
 	}
@@ -38,14 +38,14 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, cost int64) (Result
 //
 // Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported].
 func (l *Limiter) Penalize(ctx context.Context, key string, units int64) (Result, error) {
-	c, err := l.taking(ctx, "Penalize", key, units)
+	c, err := l.taking("Penalize", key, units)
 	if err != nil {
 		return Result{}, err
 	}
 	forced := l.policy.Policy
 	forced.CountRefused, forced.Block = true, driver.Block{}
 	c.Policy, c.Forced = &forced, true
-	return l.do(ctx, c)
+	return l.one(ctx, c)
 }
 
 // Reward gives units back without settling a certain reservation, such as after a right password: 1 to [MaxUnits]. It takes them from the
@@ -62,12 +62,12 @@ func (l *Limiter) Reward(ctx context.Context, key string, units int64) (Result, 
 	if l.policy.CountRefused {
 		return Result{}, countRefusedError{"Reward"}
 	}
-	c, err := l.taking(ctx, "Reward", key, units)
+	c, err := l.taking("Reward", key, units)
 	if err != nil {
 		return Result{}, err
 	}
 	c.kind = driver.GiveBack
-	res, err := l.do(ctx, c)
+	res, err := l.one(ctx, c)
 	l.queues.give(c.Key, gap{units: res.Charged}, err == nil)
 	if err == nil && (res.Charged < 0 || res.Charged > units) {
 		res, err = Result{}, storeError(ctx, fmt.Errorf("driver: the store gave back %d of up to %d units", res.Charged, units))
@@ -76,14 +76,14 @@ func (l *Limiter) Reward(ctx context.Context, key string, units int64) (Result, 
 }
 
 // taking returns the call that charges units or gives them back.
-func (l *Limiter) taking(ctx context.Context, name, key string, units int64) (call, error) {
+func (l *Limiter) taking(name, key string, units int64) (call, error) {
 	if l.store.Powers()&driver.CanTake == 0 {
 		return call{}, fmt.Errorf("%w: %s needs a store with driver.CanTake", ErrUnsupported, name)
 	}
 	if units < 1 || units > MaxUnits {
 		return call{}, fmt.Errorf("%w: %d units; there are 1 to %d", ErrInvalidCost, units, int64(MaxUnits))
 	}
-	key, err := l.ready(ctx, key)
+	key, err := l.key(key)
 	return newCall(key, units, l.policy), err
 }
 
@@ -107,14 +107,10 @@ func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Re
 	if err := l.repeats(id); err != nil {
 		return Result{}, err
 	}
-	if err := l.policy.checkCost(cost); err != nil {
-		return Result{}, err
-	}
-	key, err := l.key(key)
+	c, err := l.call(key, cost)
 	if err != nil {
 		return Result{}, err
 	}
-	c := newCall(key, cost, l.policy)
 	c.id = id
 	return l.one(ctx, c)
 }

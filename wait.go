@@ -31,22 +31,18 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 // processes, the first of any wins. A caller in line whose deadline is nearer than the RetryAfter of the first fails at once; others fail
 // at their deadline. If the store fails, each of them asks for itself. Other errors are those of AllowN.
 func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
-	if err := l.policy.checkCost(cost); err != nil {
-		return err
-	}
-	full, err := l.ready(ctx, key)
+	one, err := l.call(key, cost)
 	if err != nil {
 		return err
 	}
 	books := l.books("Wait") == nil
 	var r *Reservation
 	ask := func(under *policy) (res Result, err error) {
-		c, patience := newCall(full, cost, under), l.patience(ctx)
-		c.waits, c.MaySettle = true, books
-		if !books {
+		c := newCall(one.Key, cost, under)
+		if c.waits, c.MaySettle = true, books; !books {
 			res, err = l.one(ctx, c)
 		} else {
-			c.book(patience)
+			c.book(l.patience(ctx))
 			if r, err = l.reserve(ctx, driver.All, []call{c}); err == nil {
 				res = r.result
 			}
@@ -56,14 +52,14 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 		}
 		return res, err
 	}
-	if books && !l.queues.asks(full) {
+	if books && !l.queues.asks(one.Key) {
 		if _, err := ask(l.policy); err != nil {
 			return err
 		}
 	}
 	if r == nil || !r.Allowed() {
 		a := &asker{cost: cost, policy: l.policy, books: books}
-		if err := l.queues.ask(ctx, key, full, a, ask); err != nil || !books {
+		if err := l.queues.ask(ctx, key, one.Key, a, ask); err != nil || !books {
 			return err
 		}
 	}
