@@ -9,7 +9,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// A group is the callers of a queue whose bookings are alike: of the same keys under the same limits at the same costs. Their places belong
+// A group is the callers of a queue whose bookings are for the same keys under the same limits at the same costs. Their places belong
 // to the group:
 //
 //	callers   a  b  c  d
@@ -39,18 +39,18 @@ type place struct {
 	sets   []driver.Settlement // of each reservation of the caller
 }
 
-// mostTremble is by how much clocks may move between two bookings of a group.
-const mostTremble = 2 * time.Millisecond
+// mostJitter is by how much clocks may move between two bookings of a group.
+const mostJitter = 2 * time.Millisecond
 
 // jumped reports whether the store's clock has jumped between this booking and a later one.
 func (p *place) jumped(later *place) bool {
 	more := later.starts.Sub(p.starts) - time.Duration(later.at-p.at)*time.Microsecond
-	return more > later.took+mostTremble || -more > p.took+mostTremble
+	return more > later.took+mostJitter || -more > p.took+mostJitter
 }
 
 // A waiter is a caller with a booking. Its fields do not change once done is closed.
 type waiter struct {
-	holder []*Reservation
+	parts  []*Reservation
 	group  *group
 	done   chan struct{} // closed when the caller has left the group, with a place for itself
 	look   chan struct{} // holds one value when the caller may be the first, or may have its place brought forward
@@ -58,8 +58,8 @@ type waiter struct {
 	moving chan struct{} // holds a value while its place is brought forward or settled
 }
 
-// stand waits in the group until the booking starts.
-func (r *Reservation) stand(ctx context.Context) error {
+// waitInGroup waits in the group until the booking starts.
+func (r *Reservation) waitInGroup(ctx context.Context) error {
 	qs := r.limiter.queues
 	w := qs.enter(r.all)
 	for {
@@ -79,8 +79,8 @@ func (r *Reservation) stand(ctx context.Context) error {
 	}
 }
 
-// like returns the last group of bookings that can stand in for those of a place. The caller holds the mutex.
-func (qs *queues) like(p *place) *group {
+// groupOf returns the last group of bookings that can stand in for those of a place. The caller holds the mutex.
+func (qs *queues) groupOf(p *place) *group {
 	for i := range p.sets {
 		q := qs.byKey[p.sets[i].Key]
 		for n := 0; q != nil && n < len(q.groups); n++ {
@@ -95,23 +95,23 @@ func (qs *queues) like(p *place) *group {
 	return nil
 }
 
-// trade gives those who wait in a group the place of a new booking that is like theirs, which may be in a gap before them, and
+// trade gives those who wait in a group the place of a new booking of the same kind, which may be in a gap before them, and
 // the booking the last one of the group that is within as many microseconds. So it overtakes nobody who starts within that time.
 // It waits for a caller who is out of the group while its place is brought forward, which takes a second at most.
-func (qs *queues) trade(ctx context.Context, holder []*Reservation, within int64) {
+func (qs *queues) trade(ctx context.Context, parts []*Reservation, within int64) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if len(qs.byKey) == 0 {
 		return
 	}
-	t := waiter{holder: holder}
-	own, _ := t.place()
-	for i := range own.sets {
-		if q := qs.byKey[own.sets[i].Key]; q != nil {
-			q.booked(&own, i)
+	t := waiter{parts: parts}
+	p, _ := t.place()
+	for i := range p.sets {
+		if q := qs.byKey[p.sets[i].Key]; q != nil {
+			q.booked(&p, i)
 		}
 	}
-	g := qs.like(&own)
+	g := qs.groupOf(&p)
 	for g != nil && g.queue.away == g {
 		back := g.queue.back
 		qs.mu.Unlock()
@@ -125,24 +125,24 @@ func (qs *queues) trade(ctx context.Context, holder []*Reservation, within int64
 		if qs.mu.Lock(); !returned {
 			return
 		}
-		g = qs.like(&own)
+		g = qs.groupOf(&p)
 	}
-	if g == nil || g.newest.jumped(&own) {
+	if g == nil || g.newest.jumped(&p) {
 		return
 	}
-	n, came := g.before(holder[0].came+within)-1, holder[0].came
+	n, came := g.before(parts[0].came+within)-1, parts[0].came
 	latest := time.Now().Add(time.Duration(within) * time.Microsecond)
-	for ; n >= 0 && g.places[n].at > own.at && (g.callers[n].holder[0].came > came || g.places[n].starts.After(latest)); n-- {
+	for ; n >= 0 && g.places[n].at > p.at && (g.callers[n].parts[0].came > came || g.places[n].starts.After(latest)); n-- {
 		continue // its caller came later, and its answer overtook this one; or it starts too late
 	}
-	if n < 0 || g.places[n].at <= own.at {
+	if n < 0 || g.places[n].at <= p.at {
 		return
 	}
-	first := g.before(own.at)
-	g.places = slices.Insert(g.places, first, own)
+	first := g.before(p.at)
+	g.places = slices.Insert(g.places, first, p)
 	g.steady(first)
 	t.have(g.places[n+1])
-	for _, r := range holder {
+	for _, r := range parts {
 		r.result.Delay = max(0, time.Until(r.starts))
 	}
 	g.places = slices.Delete(g.places, n+1, n+2)
@@ -155,21 +155,21 @@ func (g *group) before(at int64) int {
 }
 
 // enter puts a caller with its place into its group. It is put into a queue once.
-func (qs *queues) enter(holder []*Reservation) *waiter {
+func (qs *queues) enter(parts []*Reservation) *waiter {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
-	if w := holder[0].waiter; w != nil {
+	if w := parts[0].waiter; w != nil {
 		return w
 	}
-	w := &waiter{holder: holder, done: make(chan struct{}), look: make(chan struct{}, 1), moving: make(chan struct{}, 1)}
+	w := &waiter{parts: parts, done: make(chan struct{}), look: make(chan struct{}, 1), moving: make(chan struct{}, 1)}
 	p, settled := w.place()
-	if holder[0].waiter = w; settled { // it keeps its own place
+	if parts[0].waiter = w; settled { // it keeps its own place
 		close(w.done)
 		return w
 	}
-	g := qs.like(&p)
+	g := qs.groupOf(&p)
 	if g == nil || g.newest.jumped(&p) {
-		g = qs.begin(holder, p)
+		g = qs.begin(parts, p)
 	}
 	w.group, g.newest = g, p
 	g.in(g.before(p.at), w, p)
@@ -178,9 +178,9 @@ func (qs *queues) enter(holder []*Reservation) *waiter {
 }
 
 // begin begins a group with the place of its first caller, in the queue of the subject that has least left for its cost.
-func (qs *queues) begin(holder []*Reservation, p place) *group {
+func (qs *queues) begin(parts []*Reservation, p place) *group {
 	g := &group{newest: p}
-	left := func(i int) float64 { return float64(holder[i].result.Remaining) / float64(p.sets[i].Cost) }
+	left := func(i int) float64 { return float64(parts[i].result.Remaining) / float64(p.sets[i].Cost) }
 	for i := range p.sets {
 		g.wants = append(g.wants, p.sets[i].Request)
 		if left(i) < left(g.main) {
@@ -208,7 +208,7 @@ func (g *group) steady(n int) {
 
 // place returns the place of a caller, and whether one of its reservations was settled. The caller holds the mutex.
 func (w *waiter) place() (p place, settled bool) {
-	for _, r := range w.holder {
+	for _, r := range w.parts {
 		r.mu.Lock()
 		p.at, p.starts, p.took, settled = r.set.At, r.starts, r.took, settled || r.decided
 		p.sets = append(p.sets, r.set)
@@ -233,7 +233,7 @@ func (g *group) out(caller, place int) {
 
 // have makes a place that of the caller's reservations, under their own limits.
 func (w *waiter) have(p place) {
-	for i, r := range w.holder {
+	for i, r := range w.parts {
 		set := p.sets[i]
 		r.mu.Lock()
 		set.Request = r.set.Request

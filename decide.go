@@ -27,10 +27,9 @@ type Subject struct {
 // otherwise none is. It also takes limits per call, for one subject or several, for users on different plans.
 //
 // In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one atomic step. Keys of
-// different slots are looked at first and then charged one after the other, in the order of the keys. If another call takes the room of a
-// later subject in between, the store fails or the caller leaves, the units are given back. No limit is ever exceeded, but until then
-// those units are missing to other callers: for a window, if the store fails again or the process ends. The result of a refusal is that
-// of the subject that refused, and another subject may refuse after its RetryAfter.
+// different slots are looked at and then charged one after the other; if one of them has no room by then, the store fails or the caller
+// leaves, the units are given back. No limit is ever exceeded, but until then those units are missing to other callers: for a
+// window, if the store fails again or the process ends. Of a refusal another subject may refuse after its RetryAfter.
 //
 // Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects, and [ErrUnsupported].
 func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, error) {
@@ -42,25 +41,22 @@ func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, er
 	if err != nil {
 		return Result{}, err
 	}
-	return join(calls), nil
+	return combine(calls), nil
 }
 
 // AllowAny charges one of several subjects, such as the credentials of a pool that each have a quota of their own: the
 // one with most room. It returns the index of that subject, and its result. After a refusal that is the subject with
 // the shortest RetryAfter, and no subject was charged.
 //
-// A subject's room is the share of a limit's units that would be left after the call, of its limit with the smallest share; of subjects
-// with equal room any one is charged. So a pool is used evenly, and a large call finds room for as long as possible. Of more than 8
+// A subject's room is the share of a limit's units that would be left after the call, of its limit with the smallest share. Of more than 8
 // subjects it compares that many, beginning at a random one, and goes on to the next as long as none of them has room. Subjects whose
-// limits are all below their cost are passed over, and so are subjects that the store rejects, such as a Redis key that holds something
-// else: the error is theirs only if there is no other.
+// limits are all below their cost are passed over, and so are those that the store rejects, such as a Redis key that holds something else.
 //
 // In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one atomic step. Keys of
 // different slots are looked at concurrently first. Then a call is refused if every subject was seen without room, if only for a moment,
 // and another subject may have room before its RetryAfter. At most one is charged.
 //
-// Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects, and
-// [ErrUnsupported], which comes first, for a limiter that charges refused calls. The index is -1 then.
+// Errors are those of AllowAll, and [ErrUnsupported] for a limiter that charges refused calls. The index is -1 then.
 func (l *Limiter) AllowAny(ctx context.Context, subjects ...Subject) (int, Result, error) {
 	if l.policy.CountRefused {
 		return -1, Result{}, countRefusedError{"AllowAny"}

@@ -11,15 +11,14 @@ import (
 	"example.com/sash/driver"
 )
 
-// Units come back to a key by a settlement, a reward or a reset, and by places that are given back before they begin. That
+// Units come back to a key by a settlement, a reward, a reset or higher limits, and by places that are given back before they begin. That
 // leaves room before the first place of those who wait. So the first caller asks the store to bring its place forward to now,
-// which frees the place that it had, and the next one asks when that would have begun. So it is when limits are raised, to which
-// the places then belong: see Raise.
+// which frees the place that it had, and the next one asks when that would have begun.
 //
-// What this process knows to be free says when to ask: it counts units that come back, and keeps the instants of places that were given
-// back. A caller whose cost they cover asks. A store that has no room leaves the place as it is: other processes may have taken the units,
-// or bookings behind it would be delayed. They may have given units back, too, of which nobody knows here; so while units come back now,
-// and while the first place is farther away than a full limit puts it, the first caller also asks from time to time.
+// A caller asks when its cost is covered by what this process knows to be free: units that came back, and places that were given back.
+// A store that has no room leaves the place as it is: other processes may have taken the units, or bookings behind it would be delayed.
+// They may have given units back, too, of which nobody knows here; so while units come back now, and while the first place is farther
+// away than a full limit puts it, the first caller also asks from time to time.
 type forward struct {
 	away *group        // a place of it is being brought forward, and its caller is not in the group meanwhile
 	back chan struct{} // closed when it is back

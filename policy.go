@@ -159,14 +159,11 @@ func (p *policy) checkCost(cost int64) error {
 // refused for a time, although there may be room. Result.Blocked says so, and RetryAfter is at least the time until the
 // block ends. Then counting begins anew. [Limiter.Reset] ends it.
 //
-// What the store refuses counts: calls of every kind but peeks, penalties and rewards, of several subjects those that had no room, and
-// the tries of Wait. The store decides and counts in one step, for all processes that share it. The denial cache answers from memory only
-// during a block; group commit and lease leave such calls to the store. A call over subjects in different places is looked at first, so
-// it counts where it is refused first. While a store is unavailable, each process counts by itself, if it decides at all.
+// What the store refuses counts, for all processes that share it: calls of every kind but peeks, penalties and rewards, of several
+// subjects those that had no room, and the tries of Wait. While a store is unavailable, each process counts by itself, if it decides at all.
 //
-// Whoever can have calls of a key refused can block it. So its key is what callers prove, or an address, and not the
-// name of an account that anybody can give. Calls under a Block are not booked. Limiters of one key with a Block, such as those of
-// other plans, share it.
+// Whoever can have calls of a key refused can block it. So its key is what callers prove, or an address, and not the name of an account
+// that anybody can give. Calls under a Block are not booked. Limiters of one key with a Block share it.
 type Block struct {
 	// Refusals is how many begin a block: 1 to 100. Zero is 5.
 	Refusals int

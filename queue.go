@@ -106,14 +106,14 @@ func (qs *queues) ask(ctx context.Context, name, key string, a *asker, ask func(
 		first, earliest, refused, limits := qs.turn(q, a)
 		d := time.Until(earliest)
 		deadline, ok := ctx.Deadline()
-		late := ok && d > 0 && !deadline.After(earliest) && a.hold == 0 // a slot may be free at any moment
-		if late && refused.policy != nil {
+		tooLate := ok && d > 0 && !deadline.After(earliest) && a.hold == 0 // a slot may be free at any moment
+		if tooLate && refused.policy != nil {
 			if !a.books { // one that books asks long before its turn
 				refused.RetryAfter = d
 			}
 			return limited(name, refused, context.DeadlineExceeded)
 		}
-		if first && (late || d <= 0) {
+		if first && (tooLate || d <= 0) {
 			res, err := ask(limits)
 			qs.answered(q, a, &res, err)
 			if err != nil || res.Allowed {

@@ -159,8 +159,8 @@ func (r Result) RefusedBy() (by LimitResult, refused bool) {
 	return by, refused
 }
 
-// join combines the results of the calls of one decision. There is at least one.
-func join(calls []call) Result {
+// combine returns the result of the calls of one decision. There is at least one.
+func combine(calls []call) Result {
 	if len(calls) == 1 {
 		return calls[0].result
 	}
@@ -195,13 +195,11 @@ func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond 
 // An Observer is called with each decision of the limiters that have it as [Options].Observer, for logs, metrics and
 // traces. Package example.com/sash/observe has one for log/slog and one for OpenTelemetry.
 //
-// A decision is what a caller asks the store for, once for all its subjects: Allow, AllowN, AllowAll, AllowAny, AllowOnce, AllowUpTo and
-// Do, Reserve, Wait, and Start, Do and Wait of a [Concurrency]. Peek, Penalize, Reward, Settle, Cancel, Release, Extend and Reset decide
-// nothing. Nor does a call that is wrong, such as one with an empty key, or whose context has ended already: no store is asked.
+// A decision is what a caller asks the store for, once for all its subjects: whether it admits a call. Peek, Penalize, Reward, Reset and
+// corrections decide nothing, nor does a call that is wrong, such as one with an empty key, or whose context has ended already.
 type Observer interface {
-	// Observe is called after the decision, before its caller gets it: a slow observer delays the caller, and those who wait in line behind
-	// it, as where Wait cannot book. A panic is recovered and dropped, and the decision stands. Observe is called concurrently. The context
-	// is the caller's; of a call that holds what it is charged, such as Reserve, it may go on for a second after the caller's.
+	// Observe is called after the decision, before its caller gets it: a slow observer delays the caller, and those who wait behind it. A
+	// panic is dropped, and the decision stands. Observe is called concurrently. The context is the caller's, or one that ends a second later.
 	Observe(ctx context.Context, d Decision)
 }
 
@@ -247,7 +245,7 @@ func (l *Limiter) observe(ctx context.Context, began time.Time, mode driver.Mode
 		for i := range decided {
 			decided[i].result.key = d.Prefix
 		}
-		d.Result = join(decided)
+		d.Result = combine(decided)
 	}
 	defer func() { _ = recover() }()
 	l.opts.Observer.Observe(ctx, d)

@@ -17,19 +17,15 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 // which the store gets them, over all processes that share it, and low costs do not overtake a high one. Only what callers who leave and
 // settlements free goes to the next calls that fit there, which delay no caller who waits. If the units cannot start before the context's
 // deadline, WaitN fails at once with a [*LimitedError] that is also context.DeadlineExceeded, and nothing is charged. If the context ends
-// first, it returns the context's error, in two seconds at most, and those who wait behind it in this process with the same cost move
-// up. If the process ends, its places stay unused.
-//
-// When this process gives units of the key back, or [Limiter.Raise] is called, the first of those who wait asks the store to start
-// now, which delays nobody. If the store fails then, that caller gets the error.
+// first, WaitN returns its error, in two seconds at most. If the process ends, its places stay unused. See [Reservation.Wait].
 //
 // Calls that do not wait, such as Allow, get what those who wait leave: none, as long as those ask for all there is. A
 // limiter [Limiter.With] smaller limits for those who wait leaves the rest to the others.
 //
-// Where the store does not book (see [Limiter.Reserve]), or its queue is full or longer than [MaxAhead], the callers of this process stand
-// in line for each key. The first of them asks again after its RetryAfter, and when this process gives back units of the key. Of several
-// processes, the first of any wins. A caller in line whose deadline is nearer than the RetryAfter of the first fails at once; others fail
-// at their deadline. If the store fails, each of them asks for itself. Other errors are those of AllowN.
+// Where the store does not book (see [Limiter.Reserve]), or its queue is full or longer than [MaxAhead], the callers of this process ask
+// in turn: the first asks again after its RetryAfter, and when this process gives back units of the key. Between processes there is no
+// order. A caller whose deadline is nearer than the RetryAfter of the first fails at once; others fail at their deadline. If the store
+// fails, each of them asks for itself. Other errors are those of AllowN.
 func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 	one, err := l.call(key, cost)
 	if err != nil {
