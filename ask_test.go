@@ -77,12 +77,17 @@ func eachOrder(t *testing.T, test func(t *testing.T, store driver.Store, opts *s
 
 func TestWaitersAreAdmittedInOrderByOneDecisionEach(t *testing.T) {
 	eachOrder(t, func(t *testing.T, store driver.Store, opts *sash.Options, decisions func() int) {
-		w := newWaiters(newLimiter(t, store, opts, sash.Every(5, time.Second)))
-		const n = 200
+		w := newWaiters(newLimiter(t, store, opts, sash.Every(10, 20*time.Millisecond)))
+		const n = 3000
+		began := time.Now()
 		for i := range n {
 			w.call(t.Context(), i, 1)
 		}
 		w.group.Wait()
+		took, least := time.Since(began), (n/10-1)*20*time.Millisecond
+		if took < least || took > least+20*time.Millisecond && opts == nil {
+			t.Errorf("%d at 10 per 20ms took %v", n, took)
+		}
 		if len(w.order) != n || !slices.IsSortedFunc(w.order, func(i, j int) int { return int(w.after[i]-w.after[j]) / 1000 }) {
 			t.Fatalf("%d of %d are admitted, in the order %v; errors %v", len(w.order), n, w.order, w.errs)
 		}

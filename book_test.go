@@ -13,11 +13,14 @@ import (
 	"example.com/sash/memstore"
 )
 
-// A bookStore is memory that takes time to answer, and counts its decisions.
+// A bookStore is memory that takes time to answer, counts decisions and questions whether a booking can be brought forward, and fails at
+// one of those questions.
 type bookStore struct {
 	driver.Passthrough
-	takes     time.Duration
-	decisions atomic.Int64
+	takes                time.Duration
+	decisions, questions atomic.Int64
+	fails                int64
+	panics               bool // where it fails
 }
 
 func newBookStore() *bookStore {
@@ -28,6 +31,15 @@ func (s *bookStore) Do(ctx context.Context, b *driver.Batch) error {
 	if op := &b.Ops[0]; op.Kind == driver.Charge && op.ID == "" && b.Mode != driver.Any {
 		defer time.Sleep(s.takes)
 		s.decisions.Add(1)
+	} else if op.Kind == driver.Extend {
+		defer time.Sleep(s.takes)
+		if n := s.questions.Add(1); n == s.fails {
+			_ = s.Store.Do(ctx, b)
+			if s.panics {
+				panic("a bug of a store")
+			}
+			return errLost
+		}
 	}
 	return s.Store.Do(ctx, b)
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/internal/judge"
 )
 
@@ -23,7 +22,7 @@ func TestUnitsThatComeBackBringWaitersForward(t *testing.T) {
 	for processes, two := range map[int]bool{1: false, 4: false, -1: true, -4: true} {
 		processes = max(processes, -processes)
 		synctest.Test(t, func(t *testing.T) {
-			store := &movingStore{bookStore: newBookStore()}
+			store := newBookStore()
 			store.takes = time.Millisecond
 			limit := sash.Every(1000, 10*time.Second)
 			ctx, stop := context.WithCancel(t.Context())
@@ -63,34 +62,12 @@ func TestUnitsThatComeBackBringWaitersForward(t *testing.T) {
 	}
 }
 
-// A movingStore counts and delays questions whether a booking can be brought forward, and fails at one of them.
-type movingStore struct {
-	*bookStore
-	questions atomic.Int64
-	fails     int64
-	panics    bool // where it fails
-}
-
-func (s *movingStore) Do(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Kind != driver.Extend {
-		return s.bookStore.Do(ctx, b)
-	}
-	defer time.Sleep(s.takes)
-	n := s.questions.Add(1)
-	err := s.bookStore.Do(ctx, b)
-	if n == s.fails && s.panics {
-		panic("a bug of a store")
-	} else if n == s.fails {
-		return errors.New("connection reset by peer")
-	}
-	return err
-}
-
 // Nobody knows where a booking is when the answer is lost: its caller gets the error, and all others start as promised.
 func TestAnAnswerThatIsLostCostsOneWaiter(t *testing.T) {
 	for _, panics := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			store := &movingStore{bookStore: newBookStore(), fails: 1, panics: panics}
+			store := newBookStore()
+			store.fails, store.panics = 1, panics
 			l := newLimiter(t, store, nil, sash.Every(10, 10*time.Second))
 			first := book(t, l, "k", 10)
 			began := time.Now()

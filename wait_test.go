@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/failover"
-	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
 )
@@ -37,53 +35,6 @@ func TestATurnThatIsDaysAway(t *testing.T) {
 			t.Errorf("with a deadline of 72 h, %v after %v", err, time.Since(start))
 		}
 	})
-}
-
-// 3,000 callers wait for 10 per 20 ms. If each asked for itself whenever its RetryAfter has passed, each admission would take
-// 150 decisions, and anybody would win.
-func TestAHerdOfWaiters(t *testing.T) {
-	const n = 3000
-	for name, most := range map[string]int64{"booked": n, "in line": n + 1} { // decisions
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				counts := newBookStore()
-				var store driver.Store = counts
-				if name == "in line" {
-					store = drivertest.Plain(counts)
-				}
-				l := newLimiter(t, store, nil, sash.Every(10, 20*time.Millisecond))
-				began, after := time.Now(), make([]time.Duration, n)
-				var group sync.WaitGroup
-				for i := range n {
-					group.Go(func() {
-						if err := l.Wait(t.Context(), "k"); err != nil {
-							t.Error(err)
-						}
-						after[i] = time.Since(began)
-					})
-					synctest.Wait() // it came after those before it
-				}
-				group.Wait()
-				inverted := 0
-				for i := range n {
-					for j := range i {
-						if after[i] < after[j] {
-							inverted++
-						}
-					}
-				}
-				decisions := counts.decisions.Load()
-				t.Logf("%d decisions for %d admissions within %v; %d of %d pairs inverted",
-					decisions, n, time.Since(began), inverted, n*(n-1)/2)
-				if decisions < n || decisions > most || inverted > 0 {
-					t.Errorf("want at most %d decisions, in the order of coming", most)
-				}
-				if took := time.Since(began).Round(time.Millisecond); took != time.Duration(n/10-1)*20*time.Millisecond {
-					t.Errorf("it took %v", took)
-				}
-			})
-		})
-	}
 }
 
 // Those who do not wait get nothing beside a queue that asks for all there is, and the rest beside one that asks for less.
