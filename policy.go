@@ -41,9 +41,8 @@ func Algorithms() []Algorithm {
 // A policy is limits that were checked, for stores and with their names.
 type policy struct {
 	driver.Policy
-	named    []Limit
-	labels   []string // the names that results use
-	smallest int      // index of the limit with the fewest units
+	named  []Limit
+	labels []string // the names that results use
 }
 
 // A policies keeps a few policies of limits that callers give with their calls, such as those of their plans, so that most calls need not
@@ -112,9 +111,6 @@ func newPolicy(opts *Options, limits []Limit) (*policy, error) {
 			return nil, err
 		}
 		p.Limits[i] = l.driver()
-		if l.Units < limits[p.smallest].Units {
-			p.smallest = i
-		}
 	}
 	return p, nil
 }
@@ -149,8 +145,10 @@ func (p *policy) checkCost(cost int64) error {
 	if cost < 1 {
 		return fmt.Errorf("%w: %d units; a cost is at least 1, and Peek looks without one", ErrInvalidCost, cost)
 	}
-	if l := &p.named[p.smallest]; cost > l.Units {
-		return fmt.Errorf("%w: a cost of %d units can never fit into %s", ErrCostAboveLimit, cost, p.labels[p.smallest])
+	for i := range p.Limits {
+		if cost > p.Limits[i].Units {
+			return fmt.Errorf("%w: a cost of %d units can never fit into %s", ErrCostAboveLimit, cost, p.labels[i])
+		}
 	}
 	return nil
 }
