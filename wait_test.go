@@ -328,7 +328,7 @@ func (s *settlingStore) Do(ctx context.Context, b *driver.Batch) error {
 	return s.Store.Do(ctx, b)
 }
 
-// One after the other, 100 callers would wait for 100 timeouts of the store.
+// One after the other, 100 callers would wait for 100 timeouts of the store, and one who comes meanwhile for two.
 func TestALineBreaksUpWhenTheStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &settlingStore{Store: memstore.New(nil)}
@@ -340,11 +340,13 @@ func TestALineBreaksUpWhenTheStoreFails(t *testing.T) {
 		store.takes.Store(int64(3 * time.Second))
 		store.fails.Store(&fails)
 		began := time.Now()
+		time.Sleep(time.Minute + 4*time.Second)
+		w.call(t.Context(), 101, 1)
 		w.group.Wait()
-		if took := time.Since(began); took != time.Minute+6*time.Second {
+		if took := time.Since(began); took != time.Minute+7*time.Second {
 			t.Errorf("the last got its error after %v; the first asked after a minute, and the others when that had failed", took)
 		}
-		for i := 1; i <= 100; i++ {
+		for i := 1; i <= 101; i++ {
 			if !errors.Is(w.errs[i], sash.ErrUnavailable) {
 				t.Errorf("waiter %d: %v", i, w.errs[i])
 			}
