@@ -15,8 +15,7 @@ const inFlight = "in-flight#"
 
 // A Concurrency limits how many calls of a subject are in flight, rather than how many begin in a window. Each call holds a slot until it
 // ends, or for the longest hold time if its process dies. A call that runs longer is no longer counted, so choose a hold time that no
-// call outlives, and end calls that would, or [Slot.Extend] theirs in time. Then at most n calls are in flight at every instant of the
-// store's clock, over all processes that share the store.
+// call outlives, or [Slot.Extend] it in time. Then at most n calls are in flight at every instant, over all processes that share the store.
 //
 // It is a sliding window as long as the hold time, from which a call takes back its unit when it ends. So RetryAfter of a refusal is an
 // upper bound: the time until the slot that is held longest becomes free by itself.
@@ -71,9 +70,9 @@ func (c *Concurrency) Do(ctx context.Context, key string, f func(context.Context
 	return f(ctx)
 }
 
-// Start takes a slot if one is free, for a call that ends elsewhere: [Slot.Release] gives it back. It takes no place in the line of those
-// that Wait, and may get a slot before they do. A refusal is a Slot that is not Allowed, never an error. A caller whose context ends before
-// the store answers holds no slot: one that the store still grants within a second is given back. Errors are those of [Limiter.AllowN].
+// Start takes a slot if one is free, for a call that ends elsewhere: [Slot.Release] gives it back. It may get a slot before those that
+// Wait. A refusal is a Slot that is not Allowed, never an error. A caller whose context ends before the store answers holds no slot: one
+// that the store still grants within a second is given back. Errors are those of [Limiter.AllowN].
 func (c *Concurrency) Start(ctx context.Context, key string) (*Slot, error) {
 	reserved, err := c.limiter.Reserve(ctx, key, 1, nil)
 	if err != nil {
@@ -82,28 +81,26 @@ func (c *Concurrency) Start(ctx context.Context, key string) (*Slot, error) {
 	return &Slot{of: c, reserved: reserved}, nil
 }
 
-// Wait takes a slot as soon as one is free. Callers of one Concurrency stand in line for each key, so share one Concurrency in a process.
+// Wait takes a slot as soon as one is free. Callers of one Concurrency ask in turn for each key, so share one Concurrency in a process.
 // Only the first of them asks the store: when a slot of this Concurrency is released, and for slots of other processes about a hundred
-// times a second while slots are taken often, about once a second when the newest has been held for that long, and when the one that is
-// held longest becomes free by itself. Between processes there is no order: the first of any gets a free slot, and one that releases
-// slots while its own callers wait most often gets them again.
+// times a second while slots are taken often, and once a second when the newest has been held for that long. Between processes there is
+// no order: one that releases slots while its own callers wait most often gets them again.
 //
 // When the context's deadline comes first the error is a [*LimitedError] that is also context.DeadlineExceeded, unless the
 // store has never answered; when the context is canceled, the context's error. Other errors are those of Start. If the
-// store fails, each caller in line asks for itself.
+// store fails, each caller asks for itself.
 func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
 	if err := c.limiter.settles("a slot"); err != nil {
 		return nil, err
 	}
-	full, err := c.limiter.ready(ctx, key)
+	one, err := c.limiter.call(key, 1)
 	if err != nil {
 		return nil, err
 	}
 	var slot *Slot
-	one := newCall(full, 1, c.limiter.policy)
 	one.waits, one.MaySettle = true, true
-	w := &waiter{cost: 1, policy: c.limiter.policy, hold: c.hold}
-	err = c.limiter.lines.wait(ctx, key, full, w, func(*policy) (Result, error) {
+	a := &asker{cost: 1, policy: c.limiter.policy, hold: c.hold}
+	err = c.limiter.queues.ask(ctx, key, one.Key, a, func(*policy) (Result, error) {
 		reserved, err := c.limiter.reserve(ctx, driver.All, []call{one})
 		if err != nil {
 			return Result{}, err
@@ -156,11 +153,9 @@ func (s *Slot) Release(ctx context.Context) error {
 }
 
 // Extend makes the hold time begin anew, for a call that needs the slot for longer. It reports false if the slot is gone:
-// it was not taken or was released, its hold time has passed, or it was reset. Nobody else can take the slot in between.
-//
-// It tries once, for at most a second, even if ctx has ended. The error is [ErrUnsupported] if the store cannot extend, or
-// under sash.SortedSetLog, or for a slot that a process granted in the store's place (package failover, mode Local), and
-// [ErrUnavailable] if the store fails: then the hold time may have begun anew, and the slot may only become free after it.
+// it was not taken or was released, its hold time has passed, or it was reset. It tries once, for at most a second, even if ctx has
+// ended. The error is [ErrUnsupported] if the store cannot extend, or under SortedSetLog, or for a slot that a process granted in the
+// store's place (package failover, mode Local), and [ErrUnavailable] if the store fails: then the hold time may have begun anew.
 func (s *Slot) Extend(ctx context.Context) (bool, error) {
 	store := s.of.limiter.store
 	if store.Powers()&driver.CanExtend == 0 {

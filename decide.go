@@ -27,10 +27,9 @@ type Subject struct {
 // otherwise none is. It also takes limits per call, for one subject or several, for users on different plans.
 //
 // In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one atomic step. Keys of
-// different slots are looked at first and then charged one after the other, in the order of the keys. If another call takes the room of a
-// later subject in between, the store fails or the caller leaves, the units are given back. No limit is ever exceeded, but until then
-// those units are missing to other callers: for a window, if the store fails again or the process ends. The result of a refusal is that
-// of the subject that refused, and another subject may refuse after its RetryAfter.
+// different slots are looked at and then charged one after the other; if one of them has no room by then, the store fails or the caller
+// leaves, the units are given back. No limit is ever exceeded, but until then those units are missing to other callers: for a
+// window, if the store fails again or the process ends. Of a refusal another subject may refuse after its RetryAfter.
 //
 // Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects, and [ErrUnsupported].
 func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, error) {
@@ -42,25 +41,22 @@ func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, er
 	if err != nil {
 		return Result{}, err
 	}
-	return join(calls), nil
+	return combine(calls), nil
 }
 
 // AllowAny charges one of several subjects, such as the credentials of a pool that each have a quota of their own: the
 // one with most room. It returns the index of that subject, and its result. After a refusal that is the subject with
 // the shortest RetryAfter, and no subject was charged.
 //
-// A subject's room is the share of a limit's units that would be left after the call, of its limit with the smallest share; of subjects
-// with equal room any one is charged. So a pool is used evenly, and a large call finds room for as long as possible. Of more than 8
+// A subject's room is the share of a limit's units that would be left after the call, of its limit with the smallest share. Of more than 8
 // subjects it compares that many, beginning at a random one, and goes on to the next as long as none of them has room. Subjects whose
-// limits are all below their cost are passed over, and so are subjects that the store rejects, such as a Redis key that holds something
-// else: the error is theirs only if there is no other.
+// limits are all below their cost are passed over, and so are those that the store rejects, such as a Redis key that holds something else.
 //
 // In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one atomic step. Keys of
 // different slots are looked at concurrently first. Then a call is refused if every subject was seen without room, if only for a moment,
 // and another subject may have room before its RetryAfter. At most one is charged.
 //
-// Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects, and
-// [ErrUnsupported], which comes first, for a limiter that charges refused calls. The index is -1 then.
+// Errors are those of AllowAll, and [ErrUnsupported] for a limiter that charges refused calls. The index is -1 then.
 func (l *Limiter) AllowAny(ctx context.Context, subjects ...Subject) (int, Result, error) {
 	if l.policy.CountRefused {
 		return -1, Result{}, countRefusedError{"AllowAny"}
@@ -92,6 +88,15 @@ func newCall(key string, cost int64, p *policy) call {
 	return call{Request: driver.Request{Key: key, Cost: cost, Policy: &p.Policy}, policy: p}
 }
 
+// call returns a call on a subject under the limiter's own limits, or an error if it is wrong.
+func (l *Limiter) call(key string, cost int64) (call, error) {
+	if err := l.policy.checkCost(cost); err != nil {
+		return call{}, err
+	}
+	key, err := l.key(key)
+	return newCall(key, cost, l.policy), err
+}
+
 // book makes the call one that may be booked, if it has time to wait.
 func (c *call) book(within time.Duration) {
 	c.Within, c.asked = max(0, min(within.Microseconds(), driver.MaxAhead)), time.Now()
@@ -111,7 +116,6 @@ func (l *Limiter) calls(calls []call, mode driver.Mode, subjects []Subject) ([]c
 	}
 	calls, seen := slices.Grow(calls, n), make(map[string]bool)
 	var never error
-	var last *policy
 	for i := range n {
 		index := (first + i) % n
 		s := &subjects[index]
@@ -123,20 +127,19 @@ func (l *Limiter) calls(calls []call, mode driver.Mode, subjects []Subject) ([]c
 			return nil, fmt.Errorf("%w: the subject %s appears twice", ErrInvalidKey, clip(s.Key))
 		}
 		seen[key] = true
-		if last == nil || !sameSlice(s.Limits, subjects[(index+n-1)%n].Limits) {
-			if last = l.policy; len(s.Limits) > 0 {
-				if last, err = l.plans.of(&l.opts, s.Limits); err != nil {
-					return nil, err
-				}
+		p := l.policy
+		if len(s.Limits) > 0 {
+			if p, err = l.plans.of(&l.opts, s.Limits); err != nil {
+				return nil, err
 			}
 		}
-		if err := last.checkCost(s.Cost); mode == driver.Any && errors.Is(err, ErrCostAboveLimit) {
+		if err := p.checkCost(s.Cost); mode == driver.Any && errors.Is(err, ErrCostAboveLimit) {
 			never = err
 			continue
 		} else if err != nil {
 			return nil, err
 		}
-		c := newCall(key, s.Cost, last)
+		c := newCall(key, s.Cost, p)
 		c.index = index
 		calls = append(calls, c)
 	}
@@ -146,11 +149,7 @@ func (l *Limiter) calls(calls []call, mode driver.Mode, subjects []Subject) ([]c
 	return calls, nil
 }
 
-// sameSlice reports whether two slices are the same memory, as the limits of many subjects are, so that one policy serves them.
-func sameSlice(a, b []Limit) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
-}
-
+// one has the store carry out a single call.
 func (l *Limiter) one(ctx context.Context, c call) (Result, error) {
 	calls, err := l.decide(ctx, driver.All, []call{c})
 	if err != nil {
@@ -159,17 +158,18 @@ func (l *Limiter) one(ctx context.Context, c call) (Result, error) {
 	return calls[0].result, nil
 }
 
-// decide has the store decide calls together, and returns them with their results: of a choice, and of a refusal in steps, only that one.
+// decide has the store carry out calls together, and returns them with their results: of a choice, and of a refusal in steps, only that one.
 func (l *Limiter) decide(ctx context.Context, mode driver.Mode, calls []call) (decided []call, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, storeError(ctx, err)
 	}
-	if l.opts.Observer != nil {
+	decides := calls[0].kind == driver.Charge && calls[0].Cost > 0 && !calls[0].Forced
+	if decides && l.opts.Observer != nil {
 		at := time.Now()
 		defer func() { l.observe(ctx, at, mode, calls, decided, err) }()
 	}
 	var began time.Time
-	if calls[0].id == "" { // a call that may be repeated is sent in any case
+	if decides && calls[0].id == "" { // a call that may be repeated is sent in any case
 		if began, err = l.pace.begin(ctx, l.store, calls[0].Key, calls[0].Policy); err != nil {
 			return nil, err
 		}
@@ -192,7 +192,7 @@ func (l *Limiter) decide(ctx context.Context, mode driver.Mode, calls []call) (d
 		ops, calls = ops[b.Chosen:][:1], calls[b.Chosen:][:1]
 	}
 	for i := range calls {
-		calls[i].result = resultOf(calls[i].Key, calls[i].policy, &ops[i].Answer)
+		calls[i].result.read(calls[i].Key, calls[i].policy, &ops[i].Answer)
 	}
 	if decided = calls; steps && mode == driver.All {
 		decided = nil
@@ -222,17 +222,6 @@ func (l *Limiter) decideApart(ctx context.Context, b *driver.Batch) error {
 	return err
 }
 
-// do has the store carry out a call that decides nothing.
-func (l *Limiter) do(ctx context.Context, c call) (Result, error) {
-	b := batchOf(driver.All, []call{c})
-	if err := b.Do(ctx, l.store); err != nil {
-		return Result{}, storeError(ctx, err)
-	}
-	res := resultOf(c.Key, c.policy, &b.Ops[0].Answer)
-	free(b)
-	return res, nil
-}
-
 // batches are batches of one operation. They are used again, since no store keeps any of it, so that a decision allocates none.
 var batches = sync.Pool{New: func() any { return &driver.Batch{Ops: make([]driver.Op, 1)} }}
 
@@ -246,8 +235,9 @@ func batchOf(mode driver.Mode, calls []call) *driver.Batch {
 	}
 	b.Mode, b.Chosen = mode, 0
 	for i := range calls {
-		c := &calls[i]
-		b.Ops[i] = driver.Op{Kind: c.kind, Settlement: driver.Settlement{Request: c.Request, ID: c.id}}
+		c, op := &calls[i], &b.Ops[i]
+		*op = driver.Op{}
+		op.Kind, op.Request, op.ID = c.kind, c.Request, c.id
 	}
 	return b
 }

@@ -5,39 +5,35 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
 	"example.com/sash/driver"
 )
 
-// Units come back to a key by a settlement, a reward or a reset, and by places that are given back before they begin. That
+// Units come back to a key by a settlement, a reward, a reset or higher limits, and by places that are given back before they begin. That
 // leaves room before the first place of those who wait. So the first caller asks the store to bring its place forward to now,
-// which frees the place that it had, and the next one asks when that would have begun. So it is when limits are raised, to which
-// the places then belong: see Raise.
+// which frees the place that it had, and the next one asks when that would have begun.
 //
-// What this process knows to be free says when to ask: it counts units that come back, and keeps the instants of places that were given
-// back. A caller whose cost they cover asks. A store that has no room leaves the place as it is: other processes may have taken the units,
-// or bookings behind it would be delayed. They may have given units back, too, of which nobody knows here; so while units come back now,
-// and while the first place is farther away than a full limit puts it, the first caller also asks from time to time.
+// A caller asks when its cost is covered by what this process knows to be free: units that came back, and places that were given back.
+// A store that has no room leaves the place as it is: other processes may have taken the units, or bookings behind it would be delayed.
+// They may have given units back, too, of which nobody knows here; so while units come back now, and while the first place is farther
+// away than a full limit puts it, the first caller also asks from time to time.
 type forward struct {
-	key    string
-	queues []*queue      // of the key; none is empty, but while its only place is moved
-	away   *queue        // a place of it is being brought forward, and its caller is not in the queue meanwhile
-	back   chan struct{} // closed when it is back
-	free   int64         // units that are known to have come back, and that nobody asked for since
-	gaps   []gap         // by their instants
+	away *group        // a place of it is being brought forward, and its caller is not in the group meanwhile
+	back chan struct{} // closed when it is back
+	free int64         // units that are known to have come back, and that nobody asked for since
+	gaps []gap         // by their instants
 
 	polls bool          // units came back now, so that other processes may give some back, too
 	found bool          // the store had room of which nobody knew here
-	asked time.Time     // when the store was asked last
+	tried time.Time     // when the store was asked last
 	heard time.Time     // when it was, or a booking showed where it has room
-	pause time.Duration // until it is asked again
+	rest  time.Duration // until it is asked again
 	rests time.Time     // until when those who wait for several subjects do not ask
 }
 
-// A gap is a place that was given back, and can be filled when it begins.
+// A gap is a place that was given back, and can be filled when it begins. Units that came back now have only their number.
 type gap struct {
 	at     int64     // on the store's clock
 	starts time.Time // on this process's clock
@@ -46,60 +42,58 @@ type gap struct {
 
 const (
 	mostGaps = 4096 // of a key that are remembered, the nearest
-	nearGaps = 64   // places of a queue before a gap that a store surely looks at
+	nearGaps = 64   // places of a group before a gap that a store surely looks at
 )
 
 // The times between two questions whether a place can be brought forward.
 const (
 	leastBring = 10 * time.Millisecond
-	neverBring = time.Duration(math.MaxInt64)
 	bringAgain = 2  // times as long after each refusal
 	bringOften = 16 // times in the longest window at least
 	bringFlows = 4  // times as long as the units of a place take to flow, at least
 )
 
 // next returns the caller who asks next, and when. There is none if it is nil. The caller holds the mutex.
-func (f *forward) next(now time.Time) (t *turn, at time.Time) {
-	if f.away != nil {
+func (q *queue) next(now time.Time) (w *waiter, at time.Time) {
+	if q.away != nil {
 		return nil, at
 	}
-	for len(f.gaps) > 0 && !f.gaps[0].starts.After(now) {
-		f.free = add(f.free, f.gaps[0].units)
-		f.gaps = f.gaps[1:]
+	for len(q.gaps) > 0 && !q.gaps[0].starts.After(now) {
+		q.free = add(q.free, q.gaps[0].units)
+		q.gaps = q.gaps[1:]
 	}
-	var first, covered, resting *queue
-	for _, q := range f.queues {
-		if len(q.places) == 0 || q.fixed {
+	var first, covered, resting *group
+	for _, g := range q.groups {
+		switch {
+		case g.fixed:
 			continue
-		}
-		if f.rests.After(now) && len(q.newest.sets) > 1 {
-			resting = q
+		case len(g.wants) > 1 && q.rests.After(now):
+			resting = g
 			continue
+		case first == nil || g.places[0].starts.Before(first.places[0].starts):
+			first = g
 		}
-		if first == nil || q.places[0].starts.Before(first.places[0].starts) {
-			first = q
-		}
-		if q.cost() <= f.free && (covered == nil || q.places[0].starts.Before(covered.places[0].starts)) {
-			covered = q
+		if g.wants[g.main].Cost <= q.free && (covered == nil || g.places[0].starts.Before(covered.places[0].starts)) {
+			covered = g
 		}
 	}
 	switch {
 	case first == nil && resting == nil:
 		return nil, at
 	case first == nil:
-		first, at = resting, f.rests
+		first, at = resting, q.rests
 	case covered != nil:
 		first, at = covered, now
 	default:
-		at = now.Add(neverBring)
-		half := time.Duration(first.policy.Longest()) * time.Microsecond / 2
-		if f.polls || f.found {
-			at = f.asked.Add(f.pause)
+		at = first.places[0].starts
+		half := time.Duration(first.wants[first.main].Policy.Longest()) * time.Microsecond / 2
+		if q.polls || q.found {
+			at = q.tried.Add(q.rest)
 		} else if first.places[0].starts.Sub(now) > half {
-			at = f.heard.Add(half)
+			at = q.heard.Add(half)
 		}
-		if len(f.gaps) > 0 && f.gaps[0].starts.Before(at) {
-			at = f.gaps[0].starts
+		if len(q.gaps) > 0 && q.gaps[0].starts.Before(at) {
+			at = q.gaps[0].starts
 		}
 	}
 	if at.Add(leastBring).After(first.places[0].starts) { // it starts soon enough
@@ -111,107 +105,78 @@ func (f *forward) next(now time.Time) (t *turn, at time.Time) {
 func add(a, b int64) int64 { return min(a+min(b, MaxUnits), MaxUnits) }
 
 // wake wakes the caller who asks next. The caller holds the mutex.
-func (f *forward) wake() {
-	if t, _ := f.next(time.Now()); t != nil {
-		select {
-		case t.look <- struct{}{}:
-		default:
-		}
+func (q *queue) wake() {
+	if w, _ := q.next(time.Now()); w != nil {
+		signal(w.look)
 	}
 }
 
-// came records units of the key that came back now.
-func (f *forward) came(units int64) {
-	f.free, f.polls = add(f.free, units), true
-	f.wake()
+// gain records units that came back now, or a place that was given back before it begins. The caller holds the mutex.
+func (q *queue) gain(g gap) {
+	if g.starts.IsZero() {
+		q.free, q.polls = add(q.free, g.units), true
+	} else {
+		n, _ := slices.BinarySearchFunc(q.gaps, g.at, func(g gap, at int64) int { return cmp.Compare(g.at, at) })
+		q.gaps = slices.Insert(q.gaps, n, g)
+		q.gaps = q.gaps[:min(len(q.gaps), mostGaps)]
+	}
+	q.wake()
 }
 
-// leave records a place that was given back before it begins.
-func (f *forward) leave(g gap) {
-	n, _ := slices.BinarySearchFunc(f.gaps, g.at, func(g gap, at int64) int { return cmp.Compare(g.at, at) })
-	f.gaps = slices.Insert(f.gaps, n, g)
-	f.gaps = f.gaps[:min(len(f.gaps), mostGaps)]
-	f.wake()
-}
-
-// booked records a booking under the limits of a queue, for which the store has just looked for the earliest instant: it fills a
+// booked records a booking under the limits of a group, for which the store has just looked for the earliest instant: it fills a
 // gap there, and before it no gap has room for its cost, if it is of this subject alone or nobody else waits for that. A store
 // looks at no gap that is far away.
-func (f *forward) booked(p *place, subject int) {
-	cost, policy := p.sets[subject].Request.Cost, p.sets[subject].Request.Policy
-	n := slices.IndexFunc(f.queues, func(q *queue) bool { return len(q.places) > 0 && q.policy.Equal(policy) })
+func (q *queue) booked(p *place, subject int) {
+	set := &p.sets[subject]
+	n := slices.IndexFunc(q.groups, func(g *group) bool { return g.wants[g.main].Policy.Equal(set.Policy) })
 	if n < 0 {
 		return
 	}
-	f.heard = time.Now()
-	surely := len(p.sets) == 1 || !f.alone()
-	for i := range f.gaps {
-		switch g := &f.gaps[i]; {
-		case surely && g.at < p.at && f.queues[n].before(g.at) <= nearGaps:
-			g.units = min(g.units, cost-1)
+	q.heard = time.Now()
+	surely := len(p.sets) == 1 || !q.alone()
+	for i := range q.gaps {
+		switch g := &q.gaps[i]; {
+		case surely && g.at < p.at && q.groups[n].before(g.at) <= nearGaps:
+			g.units = min(g.units, set.Cost-1)
 		case g.at == p.at:
-			g.units -= cost
+			g.units -= set.Cost
 		}
 	}
-	f.gaps = slices.DeleteFunc(f.gaps, func(g gap) bool { return g.units <= 0 })
-	if surely && p.sets[0].Delay > 0 {
-		f.free = min(f.free, cost-1)
+	q.gaps = slices.DeleteFunc(q.gaps, func(g gap) bool { return g.units <= 0 })
+	if surely && set.Delay > 0 {
+		q.free = min(q.free, set.Cost-1)
 	}
 }
 
-// refused records that the store had no room for a request over one subject or several. For several it may be another subject
+// noRoom records that the store had no room for a request over one subject or several. For several it may be another subject
 // that has none: then those who wait for this one alone ask before they do.
-func (f *forward) refused(req *driver.Request, now time.Time, subjects int) {
-	first, last := pauses(req)
-	f.pause = min(max(bringAgain*f.pause, first), last)
-	if subjects > 1 && f.alone() {
-		f.rests = now.Add(f.pause)
+func (q *queue) noRoom(want *driver.Request, now time.Time, subjects int) {
+	first, last := pauses(want)
+	q.rest = min(max(bringAgain*q.rest, first), last)
+	if subjects > 1 && q.alone() {
+		q.rests = now.Add(q.rest)
 		return
 	}
-	f.asked, f.heard, f.found, f.free = now, now, false, 0
+	q.tried, q.heard, q.found, q.free = now, now, false, 0
 }
 
 // alone reports whether somebody waits for the key alone.
-func (f *forward) alone() bool {
-	return slices.ContainsFunc(f.queues, func(q *queue) bool { return len(q.newest.sets) == 1 && !q.fixed })
+func (q *queue) alone() bool {
+	return slices.ContainsFunc(q.groups, func(g *group) bool { return len(g.wants) == 1 && !g.fixed })
 }
 
 // pauses returns how long a queue pauses before it asks again: at first half of the time in which the units of a place flow
 // at the fastest limit, and at last a part of the longest window.
-func pauses(req *driver.Request) (first, last time.Duration) {
-	flow := int64(math.MaxInt64)
-	for _, l := range req.Policy.Limits {
+func pauses(want *driver.Request) (first, last time.Duration) {
+	longest := want.Policy.Longest()
+	flow := longest // under periods of the calendar alone
+	for _, l := range want.Policy.Limits {
 		if l.Window > 0 {
-			flow = min(flow, int64(float64(l.Window)/float64(l.Units)*float64(req.Cost)))
+			flow = min(flow, int64(float64(l.Window)/float64(l.Units)*float64(want.Cost)))
 		}
-	}
-	longest := req.Policy.Longest()
-	if flow > longest { // only periods of the calendar
-		flow = longest
 	}
 	last = max(time.Duration(max(longest/bringOften, bringFlows*flow))*time.Microsecond, leastBring)
 	return min(max(time.Duration(flow/2)*time.Microsecond, leastBring), last), last
-}
-
-// comeForward makes the places of a queue come forward with those of its key: of several, the one that has least left for
-// its cost.
-func (q *lines) comeForward(line *queue, holder []*Reservation) {
-	left := func(i int) float64 {
-		return float64(holder[i].result.Remaining) / float64(line.newest.sets[i].Request.Cost)
-	}
-	for i := range holder {
-		if left(i) < left(line.main) {
-			line.main = i
-		}
-	}
-	req := &line.newest.sets[line.main].Request
-	line.policy = req.Policy
-	f := q.forward[req.Key]
-	if f == nil {
-		f = &forward{key: req.Key, heard: time.Now(), polls: time.Since(q.lowered) < time.Duration(req.Policy.Longest())*time.Microsecond}
-		q.forward[req.Key] = f
-	}
-	line.forward, f.queues = f, append(f.queues, line)
 }
 
 // Raise gives callers of this process who wait for the key under the limits of l higher ones: of the same windows in the same
@@ -240,92 +205,66 @@ func (l *Limiter) Raise(key string, limits ...Limit) error {
 		}
 	}
 	if !l.policy.Equal(&to.Policy) {
-		l.lines.raise(full, l.policy, to)
-		l.lines.give(full, gap{units: more}, true)
+		l.queues.raise(full, l.policy, to)
+		l.queues.give(full, gap{units: more}, true)
 	}
 	return nil
 }
 
 // raise gives those who wait for a key under a policy another one.
-func (q *lines) raise(key string, from, to *policy) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if l := q.byKey[key]; l != nil {
-		for _, w := range l.waiters {
-			if w.policy.Equal(&from.Policy) {
-				w.policy = to
-			}
-		}
-	}
-	if q.forward[key] == nil {
+func (qs *queues) raise(key string, from, to *policy) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	q := qs.byKey[key]
+	if q == nil {
 		return
 	}
-	for _, line := range slices.Clone(q.forward[key].queues) {
-		if len(line.newest.sets) > 1 || !line.policy.Equal(&from.Policy) {
-			continue
+	for _, a := range q.asking {
+		if a.policy.Equal(&from.Policy) {
+			a.policy = to
 		}
-		own := line.alike
-		line.policy, line.alike = &to.Policy, alike(&line.newest.sets[0].Request, &to.Policy)
-		if q.alike[own] == line {
-			delete(q.alike, own)
+	}
+	for _, g := range q.groups {
+		if len(g.wants) == 1 && g.wants[0].Policy.Equal(&from.Policy) {
+			g.wants[0].Policy = &to.Policy
 		}
-		other := q.alike[line.alike]
-		if other == nil {
-			q.alike[line.alike] = line
-			continue
-		}
-		for i, t := range line.callers { // each keeps its place
-			t.line = other
-			other.in(other.before(line.places[i].at), t, line.places[i])
-		}
-		line.callers, line.places = nil, nil
-		q.tidy(line)
-		q.tidy(other)
 	}
 }
 
-// bring asks the store to bring the place of the first caller forward to now, if it is time, and returns how long to wait before it
-// asks again. The caller is not in the queue meanwhile. If the store fails, nobody knows when the place is: the caller gets the error,
-// and the key asks no more until units come back again.
-func (r *Reservation) bring(ctx context.Context, t *turn) (wait time.Duration) {
-	store, q := r.limiter.store, r.limiter.lines
-	t.moving <- struct{}{}
-	defer func() { <-t.moving }()
-	q.mu.Lock()
-	line, n := t.find()
-	if n != 0 {
-		q.mu.Unlock()
-		return neverBring
+// bring asks the store to bring the place of the first caller forward to now, if it is time, and returns when to try again, if the caller
+// is not woken before. The caller is not in the group meanwhile. If the store fails, nobody knows when the place is: the caller gets the
+// error, and the key asks no more until units come back again.
+func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due <-chan time.Time) {
+	w.moving <- struct{}{}
+	defer func() { <-w.moving }()
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if w.number() != 0 {
+		return nil
 	}
-	f := line.forward
-	if next, at := f.next(time.Now()); next != t || time.Until(at) > 0 {
-		if wait = max(time.Until(at), time.Microsecond); next != t {
-			f.wake()
-			wait = neverBring
-		}
-		q.mu.Unlock()
-		return wait
+	g := w.group
+	q, p, main := g.queue, g.places[0], &g.wants[g.main]
+	if next, at := q.next(time.Now()); next != w {
+		q.wake()
+		return nil
+	} else if d := time.Until(at); d > 0 {
+		return time.After(d)
 	}
-	p := line.places[0]
 	sets := slices.Clone(p.sets)
-	fixed := store.Powers()&driver.CanExtend == 0
+	g.fixed = store.Powers()&driver.CanExtend == 0
 	for i := range sets {
-		set := &sets[i]
-		fixed = fixed || set.Source != driver.FromStore
-		set.Delay = max(set.Delay, 1)
+		g.fixed = g.fixed || sets[i].Source != driver.FromStore
+		sets[i].Delay = max(sets[i].Delay, 1)
 	}
-	main := &sets[line.main].Request
-	main.Policy = line.policy
-	if fixed {
-		line.fixed = true
-		f.wake()
-		q.mu.Unlock()
-		return neverBring
+	if g.fixed {
+		q.wake()
+		return nil
 	}
-	line.callers, line.places = line.callers[1:], line.places[1:]
-	f.away, f.back = line, make(chan struct{})
-	q.tidy(line)
-	q.mu.Unlock()
+	sets[g.main].Policy = main.Policy
+	g.callers, g.places = g.callers[1:], g.places[1:]
+	q.away, q.back = g, make(chan struct{})
+	qs.schedule(g)
+	qs.mu.Unlock()
 
 	at := int64(0)
 	err := atOnce(1, func(int) (err error) { // which recovers a panic: the key would come forward no more
@@ -335,37 +274,37 @@ func (r *Reservation) bring(ctx context.Context, t *turn) (wait time.Duration) {
 		return err
 	})[0]
 
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	f.away = nil
-	close(f.back)
+	qs.mu.Lock()
+	q.away = nil
+	close(q.back)
 	now := time.Now()
+	left := gap{at: p.at, starts: p.starts, units: main.Cost}
 	if at != 0 {
-		first, _ := pauses(main)
-		if f.pause = min(f.pause, first); f.found { // where there was room twice there may be more, as where many start early
-			f.pause = (f.pause * 3 / 4).Truncate(time.Microsecond)
-		}
-		f.asked, f.heard, f.found = now, now, f.free < main.Cost
-		f.free = max(0, f.free-main.Cost)
-		f.leave(gap{at: p.at, starts: p.starts, units: main.Cost})
 		for i := range sets {
 			sets[i].At, sets[i].Delay = at, 0
 		}
 		p = place{at: at, starts: now, sets: sets}
 	}
-	n = line.before(p.at - 1) // it was the first
-	line.in(n, t, p)
+	n := g.before(p.at - 1) // it was the first
+	g.in(n, w, p)
 	switch {
 	case at != 0:
-		line.out(n, n)
+		first, _ := pauses(main)
+		if q.rest = min(q.rest, first); q.found { // where there was room twice there may be more, as where many start early
+			q.rest = (q.rest * 3 / 4).Truncate(time.Microsecond)
+		}
+		q.tried, q.heard, q.found = now, now, q.free < main.Cost
+		q.free = max(0, q.free-main.Cost)
+		q.gain(left)
+		g.out(n, n)
 	case errors.Is(err, ErrUnsupported), errors.Is(err, driver.ErrApart):
-		line.fixed = true
+		g.fixed = true
 	case err != nil:
-		f.polls, f.free, t.failed = false, 0, err
-		line.out(n, n)
+		q.polls, q.free, w.err = false, 0, storeError(context.Background(), err)
+		g.out(n, n)
 	default:
-		f.refused(main, now, len(sets))
+		q.noRoom(main, now, len(sets))
 	}
-	q.tidy(line)
-	return time.Microsecond
+	qs.schedule(g)
+	return time.After(0)
 }

@@ -99,20 +99,13 @@ func (l Limit) per() string {
 	if l.Period != 0 {
 		return "calendar " + l.Period.String() + " in " + l.zone().String()
 	}
-	for _, unit := range [...]struct {
-		of   time.Duration
-		name string
-	}{
-		{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}, {time.Second, "second"},
-		{time.Millisecond, "millisecond"}, {time.Microsecond, "microsecond"},
-	} {
-		if l.Window < unit.of || l.Window%unit.of != 0 {
-			continue
+	for i, of := range [...]time.Duration{24 * time.Hour, time.Hour, time.Minute, time.Second, time.Millisecond} {
+		name := [...]string{"day", "hour", "minute", "second", "millisecond"}[i]
+		if n := int64(l.Window / of); n == 1 && l.Window == of {
+			return name
+		} else if n > 0 && l.Window%of == 0 {
+			return strconv.FormatInt(n, 10) + " " + name + "s"
 		}
-		if l.Window == unit.of {
-			return unit.name
-		}
-		return strconv.FormatInt(int64(l.Window/unit.of), 10) + " " + unit.name + "s"
 	}
 	return l.Window.String()
 }
@@ -245,11 +238,10 @@ func spelled(s string) string {
 	word := strings.TrimLeft(window, "0123456789")
 	number := strings.TrimSuffix(window, word)
 	word = strings.TrimSpace(word)
-	unit := words[word]
-	if unit == "" {
+	if words[word] == "" {
 		word = strings.TrimSuffix(word, "s")
-		unit = words[word]
 	}
+	unit := words[word]
 	if unit == "" || number != "" && len(unit) > 1 {
 		return ""
 	}

@@ -20,7 +20,7 @@ type Limiter struct {
 	opts   Options
 	policy *policy
 	pace   *pace
-	lines  *lines
+	queues *queues
 	left   *apart.Left // before the store has decided
 	plans  *policies
 }
@@ -60,7 +60,7 @@ func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	if opts != nil && opts.Observer != nil && driver.Nil(opts.Observer) {
 		return nil, fmt.Errorf("%w: Options.Observer is a nil %T, which observes nothing", ErrInvalidLimit, opts.Observer)
 	}
-	l := &Limiter{store: store, policy: policy, pace: new(pace), lines: new(lines), left: new(apart.Left), plans: new(policies)}
+	l := &Limiter{store: store, policy: policy, pace: new(pace), queues: new(queues), left: new(apart.Left), plans: new(policies)}
 	if opts != nil {
 		l.opts = *opts
 		if opts.Prefix != "" {
@@ -76,7 +76,7 @@ func (l *Limiter) With(limits ...Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	with.pace, with.lines, with.left, with.plans = l.pace, l.lines, l.left, l.plans
+	with.pace, with.queues, with.left, with.plans = l.pace, l.queues, l.left, l.plans
 	return with, nil
 }
 
@@ -87,8 +87,9 @@ func (l *Limiter) Limits() []Limit { return l.policy.named }
 func (l *Limiter) Policy() *driver.Policy { return &l.policy.Policy }
 
 // Result converts a store's answer for a key under Policy.
-func (l *Limiter) Result(key string, answer driver.Answer) Result {
-	return resultOf(key, l.policy, &answer)
+func (l *Limiter) Result(key string, answer driver.Answer) (r Result) {
+	r.read(key, l.policy, &answer)
+	return r
 }
 
 // Allow requests one unit: AllowN with a cost of 1.
@@ -108,13 +109,16 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Resul
 	if err := l.policy.checkCost(cost); err != nil {
 		return Result{}, err
 	}
-	if key, err = l.ready(ctx, key); err != nil {
+	if key, err = l.key(key); err != nil {
 		return Result{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return Result{}, storeError(ctx, err)
 	}
 	if l.opts.Observer != nil {
 		return l.one(ctx, newCall(key, cost, l.policy))
 	}
-	// This is decide and resultOf, written out: calling them copies the result twice more, which takes 20 to 30 ns.
+	// This is decide for one call, written out: it takes half of the time, since it copies less.
 	began, err := l.pace.begin(ctx, l.store, key, &l.policy.Policy)
 	if err != nil {
 		return Result{}, err
@@ -132,10 +136,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Resul
 	if err != nil {
 		return Result{}, storeError(ctx, err)
 	}
-	res.Allowed, res.Source, res.refusals = answer.Refusals == 0, answer.Source, uint8(answer.Refusals)
-	res.Cause, res.At, res.Blocked = answer.Cause, time.UnixMicro(answer.At), answer.Blocked
-	res.key, res.policy = key, l.policy
-	res.keep(answer.Statuses())
+	res.read(key, l.policy, answer)
 	batches.Put(b)
 	return res, nil
 }
@@ -143,23 +144,11 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Resul
 // Peek reports what is left for a subject and charges nothing: see Remaining, and ReleaseAfter of each limit. It requests no units, so it
 // is Allowed even if none are left, unless a limit is already exceeded because it was lowered or because refused calls are charged.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
-	key, err := l.ready(ctx, key)
+	key, err := l.key(key)
 	if err != nil {
 		return Result{}, err
 	}
-	return l.do(ctx, newCall(key, 0, l.policy))
-}
-
-// ready returns the key with its prefix, or an error if the key is invalid or ctx has ended.
-func (l *Limiter) ready(ctx context.Context, key string) (string, error) {
-	key, err := l.key(key)
-	if err != nil {
-		return "", err
-	}
-	if err := ctx.Err(); err != nil {
-		return "", storeError(ctx, err)
-	}
-	return key, nil
+	return l.one(ctx, newCall(key, 0, l.policy))
 }
 
 // Do runs f if there is room for one unit, and returns what f returns. Otherwise the error is a [*LimitedError], or one of AllowN.
@@ -187,8 +176,8 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	}
 	c := newCall(key, 0, l.policy)
 	c.kind = driver.Forget
-	_, err = l.do(ctx, c)
-	l.lines.give(key, gap{units: MaxUnits}, err == nil)
+	_, err = l.one(ctx, c)
+	l.queues.give(key, gap{units: MaxUnits}, err == nil)
 	return err
 }
 

@@ -41,9 +41,8 @@ func Algorithms() []Algorithm {
 // A policy is limits that were checked, for stores and with their names.
 type policy struct {
 	driver.Policy
-	named    []Limit
-	labels   []string // the names that results use
-	smallest int      // index of the limit with the fewest units
+	named  []Limit
+	labels []string // the names that results use
 }
 
 // A policies keeps a few policies of limits that callers give with their calls, such as those of their plans, so that most calls need not
@@ -52,20 +51,20 @@ type policies [8]atomic.Pointer[policy]
 
 // of returns the policy of limits under the options of a limiter.
 func (ps *policies) of(opts *Options, limits []Limit) (*policy, error) {
-	place := rand.IntN(len(ps))
-	for i := range ps {
-		p := ps[i].Load()
-		if p == nil {
-			place = i
+	i := 0
+	for ; i < len(ps); i++ {
+		if p := ps[i].Load(); p == nil {
 			break
-		}
-		if slices.Equal(p.named, limits) {
+		} else if slices.Equal(p.named, limits) {
 			return p, nil
 		}
 	}
 	p, err := newPolicy(opts, limits)
+	if err == nil && i == len(ps) {
+		i = rand.IntN(i)
+	}
 	if err == nil {
-		ps[place].Store(p)
+		ps[i].Store(p)
 	}
 	return p, err
 }
@@ -112,9 +111,6 @@ func newPolicy(opts *Options, limits []Limit) (*policy, error) {
 			return nil, err
 		}
 		p.Limits[i] = l.driver()
-		if l.Units < limits[p.smallest].Units {
-			p.smallest = i
-		}
 	}
 	return p, nil
 }
@@ -149,8 +145,10 @@ func (p *policy) checkCost(cost int64) error {
 	if cost < 1 {
 		return fmt.Errorf("%w: %d units; a cost is at least 1, and Peek looks without one", ErrInvalidCost, cost)
 	}
-	if l := &p.named[p.smallest]; cost > l.Units {
-		return fmt.Errorf("%w: a cost of %d units can never fit into %s", ErrCostAboveLimit, cost, p.labels[p.smallest])
+	for i := range p.Limits {
+		if cost > p.Limits[i].Units {
+			return fmt.Errorf("%w: a cost of %d units can never fit into %s", ErrCostAboveLimit, cost, p.labels[i])
+		}
 	}
 	return nil
 }
@@ -159,14 +157,11 @@ func (p *policy) checkCost(cost int64) error {
 // refused for a time, although there may be room. Result.Blocked says so, and RetryAfter is at least the time until the
 // block ends. Then counting begins anew. [Limiter.Reset] ends it.
 //
-// What the store refuses counts: calls of every kind but peeks, penalties and rewards, of several subjects those that had no room, and
-// the tries of Wait. The store decides and counts in one step, for all processes that share it. The denial cache answers from memory only
-// during a block; group commit and lease leave such calls to the store. A call over subjects in different places is looked at first, so
-// it counts where it is refused first. While a store is unavailable, each process counts by itself, if it decides at all.
+// What the store refuses counts, for all processes that share it: calls of every kind but peeks, penalties and rewards, of several
+// subjects those that had no room, and the tries of Wait. While a store is unavailable, each process counts by itself, if it decides at all.
 //
-// Whoever can have calls of a key refused can block it. So its key is what callers prove, or an address, and not the
-// name of an account that anybody can give. Calls under a Block are not booked. Limiters of one key with a Block, such as those of
-// other plans, share it.
+// Whoever can have calls of a key refused can block it. So its key is what callers prove, or an address, and not the name of an account
+// that anybody can give. Calls under a Block are not booked. Limiters of one key with a Block share it.
 type Block struct {
 	// Refusals is how many begin a block: 1 to 100. Zero is 5.
 	Refusals int

@@ -61,7 +61,7 @@ func hangUps(t *testing.T, most int64, two bool, other []sash.Limit, stay string
 		clients = append(clients, c)
 		at += time.Second / 30 * time.Duration(1+most) / 2
 	}
-	store := &movingStore{bookStore: newBookStore()}
+	store := newBookStore()
 	var limiters []*sash.Limiter
 	for range processes {
 		limiters = append(limiters, newLimiter(t, store, nil, append(other, sash.PerSecond(perSecond))...))

@@ -17,10 +17,9 @@ import (
 // settleTime bounds a settlement, also one whose caller has left.
 const settleTime = time.Second
 
-// A Reservation is a charge of an estimate, or one that starts later, until Settle, Cancel or Release corrects it. The first of them
-// decides the units. Later calls repeat that settlement until it has succeeded, and then do nothing: so `defer r.Cancel(ctx)` beside a
-// Settle is right, and a Settle that failed can be repeated. Release is never repeated. A Reservation that is never settled keeps its
-// estimate charged until that leaves the window. It is safe for concurrent use and holds nothing that has to be closed.
+// A Reservation is a charge of an estimate, or one that starts later. The first call of Settle, Cancel or Release decides the units.
+// Later ones repeat that settlement until it has succeeded, and then do nothing: so `defer r.Cancel(ctx)` beside a Settle is right.
+// A Reservation that is never settled stays charged until its estimate leaves the window. It is safe for concurrent use.
 type Reservation struct {
 	// Parts are the reservations of the subjects, in order, each of which can be settled on its own. That of a single subject is itself.
 	Parts []*Reservation
@@ -33,7 +32,7 @@ type Reservation struct {
 	books   bool           // it may have been booked, and its place may be in a queue
 	came    int64          // when the store decided, on its clock
 	id      string         // of the settlement, if the call may be repeated: one ID, so that it is applied once
-	turn    *turn          // of a caller who waits, kept by the first of all: guarded by the mutex of the queues
+	waiter  *waiter        // of a caller who waits, kept by the first of all: guarded by the mutex of the queues
 
 	mu      sync.Mutex
 	result  Result            // its At is guarded by mu, the rest does not change
@@ -74,30 +73,27 @@ type ReserveOptions struct {
 //	err = r.Settle(ctx, answer.Tokens)
 //
 // Units that Settle adds to a low estimate were used already, so they are charged whether or not there is room; until
-// they leave, nothing else is admitted. Estimates that are never too low keep every window within its units.
+// they leave, nothing else is admitted.
 //
-// With WaitUpTo a call that does not fit now is booked: it is charged at the earliest later instant at which it fits behind every call
-// that was booked before, over all processes that share the store, or, once units came back, at the earliest at which it delays none of
-// them. [Reservation.Wait] sleeps until then. If that instant is farther away than WaitUpTo, in whole microseconds, nothing is charged,
-// and RetryAfter is the time until the call fits behind all bookings. Of Any the subject is charged that admits the call first: now the
-// one with most room, or later the one whose queue is shortest. Where that is chosen by looks, which is for keys of different slots, and
-// on Redis under limits of the calendar, another one may have been free earlier.
+// With WaitUpTo a call that does not fit now is booked: it is charged at the earliest later instant at which it delays no earlier booking
+// of any process that shares the store. [Reservation.Wait] sleeps until then. If that instant is farther away than WaitUpTo, nothing is
+// charged, and RetryAfter is the time until the call fits behind all bookings. Of Any the subject is charged that admits the call first:
+// now the one with most room, or later the one whose queue is shortest. Where the keys are of different slots, and on Redis under limits
+// of the calendar, another one may have been free earlier.
 //
-// Calls that are not booked go ahead of a booking only if they delay none. A booking that is given back leaves its place to the next
-// calls that fit there. If callers of this process [Reservation.Wait] for the same cost, they move up, and the newcomer gets the last of
-// their places that is within its time. A booking whose process dies stays charged, like any reservation that is never settled.
+// Calls that are not booked go ahead of a booking only if they delay none. If callers of this process [Reservation.Wait] for the same
+// cost, a newcomer whose booking fills a gap gets the last of their places that is within its time, and they move up. A booking whose
+// process dies stays charged.
 //
 // A call with an ID, repeated until [driver.RepeatTime] after it starts, finds its charge again: the same instant, without another
 // charge. So it keeps its place when its caller leaves. Whichever repetition settles it does so once, from the cost of the first, which
-// all have to have. A call that was canceled is still remembered, so repeat it only with another ID. A refusal is not remembered.
+// all have to have. A call that was canceled is still remembered, and a refusal is not.
 //
 // A caller of another call whose context ends first gets its error at once. An admission up to a second later is given back.
 //
-// Errors are those of AllowN, AllowAll and AllowOnce, and [ErrUnsupported], which comes first, when the store does not settle, or
-// the limiter charges refused calls, or for a call that may wait when the store does not book under the limiter's algorithm: only
-// SlidingLog and SlidingBuckets, without Options.Block, can be booked. ErrUnsupported later means that the store keeps subjects in
-// different places, so that it cannot book All of them: see [KeyTogether]. Both All and Any, or a WaitUpTo below zero, are
-// [ErrInvalidLimit], and an ID with several subjects is [ErrInvalidID].
+// Errors are those of AllowN, AllowAll and AllowOnce, and [ErrUnsupported] when the store does not settle, the limiter charges refused
+// calls, or a call may wait and the store does not book under the limiter's algorithm: only SlidingLog and SlidingBuckets, without
+// Options.Block, can be booked. Nor can All of several subjects that the store keeps in different places: see [KeyTogether].
 func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, opts *ReserveOptions) (*Reservation, error) {
 	o, mode := *cmp.Or(opts, &ReserveOptions{}), driver.All
 	err := l.settles("Reserve")
@@ -152,7 +148,7 @@ func (l *Limiter) reserve(ctx context.Context, mode driver.Mode, calls []call) (
 		return nil, storeError(ctx, err)
 	}
 	if calls[0].Within > 0 && r.id == "" && r.Allowed() {
-		l.lines.trade(ctx, r.all, calls[0].Within)
+		l.queues.trade(ctx, r.all, calls[0].Within)
 	}
 	return r, nil
 }
@@ -176,7 +172,7 @@ func (l *Limiter) reservation(calls []call) *Reservation {
 	if len(calls) == 1 {
 		return all[0]
 	}
-	r := &Reservation{limiter: l, result: join(calls), all: all, Parts: all}
+	r := &Reservation{limiter: l, result: combine(calls), all: all, Parts: all}
 	if by, refused := r.result.RefusedBy(); refused {
 		r.Parts, r.all, r.subject = nil, nil, by.Key
 	}
@@ -229,12 +225,12 @@ func (r *Reservation) StartsIn() time.Duration {
 	return max(0, time.Until(r.starts))
 }
 
-// Wait sleeps until a booking starts. Callers of this process who wait for the same keys with the same limits and costs stand in a queue.
-// If the context of one ends first, Wait returns the context's error: those behind move up, and the last place of the queue is given
-// back, as Release does. When this process gives units of the key back, by Settle, Reward or Reset, the first asks the store to start
-// now; of several subjects, for the one that had least left. So a booking can start earlier than StartsIn said, and later only by the
-// time that the store takes to answer that it cannot. If the context's deadline is nearer than the start, Wait gives up at once with a
-// [*LimitedError] that is also context.DeadlineExceeded. (A booking with an ID keeps its place.) A refused call is a LimitedError too.
+// Wait sleeps until a booking starts. If the context ends first, Wait returns the context's error, those who wait behind it in this process
+// with the same keys, limits and costs move up, and the last of their places is given back. (A booking with an ID keeps its place.) When
+// this process gives units of the key back, or of several subjects of the one that had least left, the first asks the store to start
+// now. So a booking can start earlier than StartsIn said, and later only by the time that the store takes to answer that it cannot. If
+// the context's deadline is nearer than the start, Wait gives up at once with a [*LimitedError] that is also context.DeadlineExceeded.
+// A refused call is a LimitedError, too.
 func (r *Reservation) Wait(ctx context.Context) error {
 	if !r.Allowed() {
 		return limited(r.key(), r.Result(), nil)
@@ -272,7 +268,7 @@ func (r *Reservation) sleep(ctx context.Context) error {
 	if r.id != "" {
 		return sleep(ctx, d)
 	}
-	return r.stand(ctx)
+	return r.waitInGroup(ctx)
 }
 
 // fullest returns the limit that a booking leaves the fewest units, for which it most likely has to wait.
@@ -293,8 +289,7 @@ func (r *Reservation) key() string { return strings.TrimPrefix(r.subject, r.limi
 func (r *Reservation) leave(ctx context.Context) { _ = settle(ctx, r.all, nil) }
 
 // Settle corrects the charge to the units that the call used: 0 to [MaxUnits], and of several subjects one number for each, in
-// their order, which takes one round trip where the store has them in one place. It corrects the charge at the instant at which
-// it was made, and does nothing once the charge has left the window.
+// their order. It corrects the charge at the instant at which it was made, and does nothing once the charge has left the window.
 //
 // Settle tries for at most a second, even if ctx has ended. The error is [ErrInvalidCost], and then nothing is settled, or
 // [ErrUnavailable] if the store failed: then the charge may be corrected or not, and Settle can be called again.
@@ -343,7 +338,7 @@ func settle(ctx context.Context, reservations []*Reservation, actual []int64) er
 	for i, r := range pending {
 		set := &b.Ops[i].Settlement
 		if back := set.Cost - set.Units; back > 0 {
-			l.lines.give(set.Key, gap{at: set.At, starts: starts[i], units: back}, errs[i] == nil)
+			l.queues.give(set.Key, gap{at: set.At, starts: starts[i], units: back}, errs[i] == nil)
 		}
 		r.mu.Lock()
 		r.done = r.done || errs[i] == nil
@@ -376,15 +371,14 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return settle(ctx, r.Parts, make([]int64, len(r.Parts)))
 }
 
-// Release gives back the whole estimate like Cancel, but tries only once, so the store need not remember the settlement, which for Cancel
-// takes an entry until the charge leaves the window. It suits many short calls with long windows. After the error [ErrUnavailable] the
-// estimate may stay charged.
+// Release gives back the whole estimate like Cancel, but only once, so the store need not remember the settlement until the charge leaves
+// the window. It suits many short calls with long windows. After the error [ErrUnavailable] the estimate may stay charged.
 func (r *Reservation) Release(ctx context.Context) error { return settle(ctx, r.Parts, nil) }
 
 // decide fixes the units, and returns the settlement to apply, with an ID if it is repeatable, and when a booking ahead begins.
 func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settlement, begins time.Time, pending bool) {
 	if r.books {
-		defer r.limiter.lines.stepOut(r)()
+		defer r.limiter.queues.stepOut(r)()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -81,27 +81,14 @@ type LimitResult struct {
 	ResetAfter time.Duration
 }
 
-// resultOf returns the result of a store's answer for a key under a policy.
-func resultOf(key string, p *policy, a *driver.Answer) (r Result) {
+// read makes r the result of a store's answer for a key under a policy.
+func (r *Result) read(key string, p *policy, a *driver.Answer) {
 	r.Allowed, r.Source, r.refusals = a.Refusals == 0, a.Source, uint8(a.Refusals)
 	r.Cause, r.At = a.Cause, time.UnixMicro(a.At)
 	r.Charged, r.Blocked = a.Charged, a.Blocked
 	r.Delay = micros(a.Delay)
 	r.key, r.policy = key, p
-	r.keep(a.Statuses())
-	return r
-}
-
-// limitStatuses returns the status of each limit of a result that has a single subject.
-func (r *Result) limitStatuses() []driver.Status {
-	if r.many != nil {
-		return r.many
-	}
-	return r.few[:min(len(r.policy.Limits), len(r.few))]
-}
-
-// keep keeps the statuses of an answer, and combines them.
-func (r *Result) keep(statuses []driver.Status) {
+	statuses := a.Statuses()
 	if copy(r.few[:], statuses) < len(statuses) {
 		r.many = statuses
 	}
@@ -113,6 +100,14 @@ func (r *Result) keep(statuses []driver.Status) {
 	if r.Remaining, r.ResetAfter = remaining, micros(reset); !r.Allowed {
 		r.RetryAfter = micros(retry)
 	}
+}
+
+// limitStatuses returns the status of each limit of a result that has a single subject.
+func (r *Result) limitStatuses() []driver.Status {
+	if r.many != nil {
+		return r.many
+	}
+	return r.few[:min(len(r.policy.Limits), len(r.few))]
 }
 
 // Limits returns each limit's part of the result, in the limiter's order, subject by subject.
@@ -164,8 +159,8 @@ func (r Result) RefusedBy() (by LimitResult, refused bool) {
 	return by, refused
 }
 
-// join combines the results of the calls of one decision. There is at least one.
-func join(calls []call) Result {
+// combine returns the result of the calls of one decision. There is at least one.
+func combine(calls []call) Result {
 	if len(calls) == 1 {
 		return calls[0].result
 	}
@@ -200,13 +195,11 @@ func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond 
 // An Observer is called with each decision of the limiters that have it as [Options].Observer, for logs, metrics and
 // traces. Package example.com/sash/observe has one for log/slog and one for OpenTelemetry.
 //
-// A decision is what a caller asks the store for, once for all its subjects: Allow, AllowN, AllowAll, AllowAny, AllowOnce, AllowUpTo and
-// Do, Reserve, Wait, and Start, Do and Wait of a [Concurrency]. Peek, Penalize, Reward, Settle, Cancel, Release, Extend and Reset decide
-// nothing. Nor does a call that is wrong, such as one with an empty key, or whose context has ended already: no store is asked.
+// A decision is what a caller asks the store for, once for all its subjects: whether it admits a call. Peek, Penalize, Reward, Reset and
+// corrections decide nothing, nor does a call that is wrong, such as one with an empty key, or whose context has ended already.
 type Observer interface {
-	// Observe is called after the decision, before its caller gets it: a slow observer delays the caller, and those who wait in line behind
-	// it, as where Wait cannot book. A panic is recovered and dropped, and the decision stands. Observe is called concurrently. The context
-	// is the caller's; of a call that holds what it is charged, such as Reserve, it may go on for a second after the caller's.
+	// Observe is called after the decision, before its caller gets it: a slow observer delays the caller, and those who wait behind it. A
+	// panic is dropped, and the decision stands. Observe is called concurrently. The context is the caller's, or one that ends a second later.
 	Observe(ctx context.Context, d Decision)
 }
 
@@ -252,7 +245,7 @@ func (l *Limiter) observe(ctx context.Context, began time.Time, mode driver.Mode
 		for i := range decided {
 			decided[i].result.key = d.Prefix
 		}
-		d.Result = join(decided)
+		d.Result = combine(decided)
 	}
 	defer func() { _ = recover() }()
 	l.opts.Observer.Observe(ctx, d)

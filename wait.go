@@ -17,36 +17,28 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 // which the store gets them, over all processes that share it, and low costs do not overtake a high one. Only what callers who leave and
 // settlements free goes to the next calls that fit there, which delay no caller who waits. If the units cannot start before the context's
 // deadline, WaitN fails at once with a [*LimitedError] that is also context.DeadlineExceeded, and nothing is charged. If the context ends
-// first, it returns the context's error, in two seconds at most, and those who wait behind it in this process with the same cost move
-// up. If the process ends, its places stay unused.
-//
-// When this process gives units of the key back, or [Limiter.Raise] is called, the first of those who wait asks the store to start
-// now, which delays nobody. If the store fails then, that caller gets the error.
+// first, WaitN returns its error, in two seconds at most. If the process ends, its places stay unused. See [Reservation.Wait].
 //
 // Calls that do not wait, such as Allow, get what those who wait leave: none, as long as those ask for all there is. A
 // limiter [Limiter.With] smaller limits for those who wait leaves the rest to the others.
 //
-// Where the store does not book (see [Limiter.Reserve]), or its queue is full or longer than [MaxAhead], the callers of this process stand
-// in line for each key. The first of them asks again after its RetryAfter, and when this process gives back units of the key. Of several
-// processes, the first of any wins. A caller in line whose deadline is nearer than the RetryAfter of the first fails at once; others fail
-// at their deadline. If the store fails, each of them asks for itself. Other errors are those of AllowN.
+// Where the store does not book (see [Limiter.Reserve]), or its queue is full or longer than [MaxAhead], the callers of this process ask
+// in turn: the first asks again after its RetryAfter, and when this process gives back units of the key. Between processes there is no
+// order. A caller whose deadline is nearer than the RetryAfter of the first fails at once; others fail at their deadline. If the store
+// fails, each of them asks for itself. Other errors are those of AllowN.
 func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
-	if err := l.policy.checkCost(cost); err != nil {
-		return err
-	}
-	full, err := l.ready(ctx, key)
+	one, err := l.call(key, cost)
 	if err != nil {
 		return err
 	}
 	books := l.books("Wait") == nil
 	var r *Reservation
 	ask := func(under *policy) (res Result, err error) {
-		c, patience := newCall(full, cost, under), l.patience(ctx)
-		c.waits, c.MaySettle = true, books
-		if !books {
+		c := newCall(one.Key, cost, under)
+		if c.waits, c.MaySettle = true, books; !books {
 			res, err = l.one(ctx, c)
 		} else {
-			c.book(patience)
+			c.book(l.patience(ctx))
 			if r, err = l.reserve(ctx, driver.All, []call{c}); err == nil {
 				res = r.result
 			}
@@ -56,14 +48,14 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 		}
 		return res, err
 	}
-	if books && !l.lines.busy(full) {
+	if books && !l.queues.asks(one.Key) {
 		if _, err := ask(l.policy); err != nil {
 			return err
 		}
 	}
 	if r == nil || !r.Allowed() {
-		w := &waiter{cost: cost, policy: l.policy, books: books}
-		if err := l.lines.wait(ctx, key, full, w, ask); err != nil || !books {
+		a := &asker{cost: cost, policy: l.policy, books: books}
+		if err := l.queues.ask(ctx, key, one.Key, a, ask); err != nil || !books {
 			return err
 		}
 	}
@@ -86,9 +78,6 @@ func (l *Limiter) patience(ctx context.Context) time.Duration {
 	}
 	return time.Until(deadline) - time.Duration(l.pace.usual.Load()) - 1
 }
-
-// leastWait keeps a wait from spinning on a store whose refusals say that there is room at once.
-const leastWait = time.Millisecond / 4
 
 // sleep waits for d, or returns the context's error if that ends first.
 func sleep(ctx context.Context, d time.Duration) error {

@@ -3,7 +3,9 @@ package sash_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,53 +39,6 @@ func TestATurnThatIsDaysAway(t *testing.T) {
 			t.Errorf("with a deadline of 72 h, %v after %v", err, time.Since(start))
 		}
 	})
-}
-
-// 3,000 callers wait for 10 per 20 ms. If each asked for itself whenever its RetryAfter has passed, each admission would take
-// 150 decisions, and anybody would win.
-func TestAHerdOfWaiters(t *testing.T) {
-	const n = 3000
-	for name, most := range map[string]int64{"booked": n, "in line": n + 1} { // decisions
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				counts := newBookStore()
-				var store driver.Store = counts
-				if name == "in line" {
-					store = drivertest.Plain(counts)
-				}
-				l := newLimiter(t, store, nil, sash.Every(10, 20*time.Millisecond))
-				began, after := time.Now(), make([]time.Duration, n)
-				var group sync.WaitGroup
-				for i := range n {
-					group.Go(func() {
-						if err := l.Wait(t.Context(), "k"); err != nil {
-							t.Error(err)
-						}
-						after[i] = time.Since(began)
-					})
-					synctest.Wait() // it came after those before it
-				}
-				group.Wait()
-				inverted := 0
-				for i := range n {
-					for j := range i {
-						if after[i] < after[j] {
-							inverted++
-						}
-					}
-				}
-				decisions := counts.decisions.Load()
-				t.Logf("%d decisions for %d admissions within %v; %d of %d pairs inverted",
-					decisions, n, time.Since(began), inverted, n*(n-1)/2)
-				if decisions < n || decisions > most || inverted > 0 {
-					t.Errorf("want at most %d decisions, in the order of coming", most)
-				}
-				if took := time.Since(began).Round(time.Millisecond); took != time.Duration(n/10-1)*20*time.Millisecond {
-					t.Errorf("it took %v", took)
-				}
-			})
-		})
-	}
 }
 
 // Those who do not wait get nothing beside a queue that asks for all there is, and the rest beside one that asks for less.
@@ -162,6 +117,342 @@ func TestWaitingWhileFailoverAnswers(t *testing.T) {
 		}
 		if err := guarded.Close(t.Context()); err != nil {
 			t.Log(err)
+		}
+	})
+}
+
+// waiters calls WaitN for each cost, one after the other, and returns who was admitted when, in that order.
+type waiters struct {
+	l     *sash.Limiter
+	group sync.WaitGroup
+	mu    sync.Mutex
+	order []int                 // guarded by mu
+	after map[int]time.Duration // guarded by mu
+	errs  map[int]error         // guarded by mu
+}
+
+func (w *waiters) call(ctx context.Context, i int, cost int64) {
+	began := time.Now()
+	w.group.Go(func() {
+		err := w.l.WaitN(ctx, "k", cost)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if err != nil {
+			w.errs[i] = err
+			return
+		}
+		w.order, w.after[i] = append(w.order, i), time.Since(began)
+	})
+	synctest.Wait() // until it sleeps
+}
+
+func newWaiters(l *sash.Limiter) *waiters {
+	return &waiters{l: l, after: map[int]time.Duration{}, errs: map[int]error{}}
+}
+
+// Waiters stand in order, whether they are booked or stand in line.
+func eachOrder(t *testing.T, test func(t *testing.T, store driver.Store, opts *sash.Options, decisions func() int)) {
+	booked := func() (driver.Store, func() int) {
+		s := newBookStore()
+		return s, func() int { return int(s.decisions.Load()) }
+	}
+	inLine := func() (driver.Store, func() int) {
+		s := &settlingStore{Store: memstore.New(nil)}
+		return s, func() int { return int(s.calls.Load()) }
+	}
+	for name, c := range map[string]struct {
+		make func() (driver.Store, func() int)
+		opts *sash.Options
+	}{
+		"booked":                     {booked, nil},
+		"in line":                    {inLine, nil},
+		"in line for a fixed window": {inLine, &sash.Options{Algorithm: sash.FixedWindow}},
+		"in line for a counter":      {inLine, &sash.Options{Algorithm: sash.SlidingCounter}},
+		"in line for a sorted set":   {inLine, &sash.Options{Algorithm: sash.SortedSetLog}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, decisions := c.make()
+				test(t, store, c.opts, decisions)
+			})
+		})
+	}
+}
+
+func TestWaitersAreAdmittedInOrderByOneDecisionEach(t *testing.T) {
+	eachOrder(t, func(t *testing.T, store driver.Store, opts *sash.Options, decisions func() int) {
+		w := newWaiters(newLimiter(t, store, opts, sash.Every(10, 20*time.Millisecond)))
+		const n = 3000
+		began := time.Now()
+		for i := range n {
+			w.call(t.Context(), i, 1)
+		}
+		w.group.Wait()
+		took, least := time.Since(began), (n/10-1)*20*time.Millisecond
+		if took < least || took > least+20*time.Millisecond && opts == nil {
+			t.Errorf("%d at 10 per 20ms took %v", n, took)
+		}
+		if len(w.order) != n {
+			t.Fatalf("%d of %d are admitted; errors %v", len(w.order), n, w.errs)
+		}
+		for i := range n - 1 {
+			if w.after[i] > w.after[i+1] {
+				t.Errorf("waiter %d came after %d, and was admitted before", i+1, i)
+			}
+		}
+		if d := decisions(); d > n+1 {
+			t.Errorf("%d decisions for %d admissions", d, n)
+		}
+	})
+}
+
+// A waiter of cost 50 among thousands of cost 1 gets its turn in its turn.
+func TestAHighCostIsNotOvertaken(t *testing.T) {
+	eachOrder(t, func(t *testing.T, store driver.Store, opts *sash.Options, _ func() int) {
+		w := newWaiters(newLimiter(t, store, opts, sash.Every(50, time.Second)))
+		const n, large = 3000, 700
+		for i := range n {
+			cost := int64(1)
+			if i == large {
+				cost = 50
+			}
+			w.call(t.Context(), i, cost)
+		}
+		w.group.Wait()
+		for i := range n {
+			if i < large && w.after[i] > w.after[large] || i > large && w.after[i] < w.after[large] {
+				t.Errorf("waiter %d is admitted after %v, and that of cost 50, number %d, after %v", i, w.after[i], large, w.after[large])
+			}
+		}
+		if len(w.order) != n {
+			t.Errorf("%d of %d are admitted: %v", len(w.order), n, w.errs)
+		}
+	})
+}
+
+// A deadline that is nearer than the turn is known at once, and one who leaves takes nothing with it.
+func TestWaitersWhoCannotWaitSoLong(t *testing.T) {
+	eachOrder(t, func(t *testing.T, store driver.Store, opts *sash.Options, _ func() int) {
+		w := newWaiters(newLimiter(t, store, opts, sash.Every(1, time.Minute)))
+		for i := range 2 {
+			w.call(t.Context(), i, 1)
+		}
+		near, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		w.call(near, 2, 1)
+		w.mu.Lock()
+		var limited *sash.LimitedError
+		if err := w.errs[2]; !errors.As(err, &limited) || !errors.Is(err, context.DeadlineExceeded) || limited.Result.RetryAfter < time.Second {
+			t.Errorf("a deadline after a second, and the turn after more than a minute: %v", err)
+		}
+		w.mu.Unlock()
+		leaves, leave := context.WithCancel(t.Context())
+		w.call(leaves, 3, 1)
+		w.call(t.Context(), 4, 1)
+		leave()
+		synctest.Wait()
+		w.mu.Lock()
+		if err := w.errs[3]; !errors.Is(err, context.Canceled) || errors.Is(err, sash.ErrLimited) {
+			t.Errorf("a caller who left: %v", err)
+		}
+		w.mu.Unlock()
+		w.group.Wait()
+		if !slices.Equal(w.order, []int{0, 1, 4}) {
+			t.Errorf("admitted are %v", w.order)
+		}
+	})
+}
+
+// The first in line asks again when this process gives units back, and at no other time.
+func TestWhoGivesBackWakesTheFirstInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &settlingStore{Store: memstore.New(nil)}
+		l := newLimiter(t, store, nil, sash.PerHour(2))
+		plan, err := l.With(sash.PerHour(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b := reserve(t, l, "k", 1), reserve(t, plan, "k", 1)
+		w := newWaiters(l)
+		for i := range 4 {
+			w.call(t.Context(), i, 1)
+		}
+		began, asked := time.Now(), store.calls.Load()
+		time.Sleep(time.Minute)
+		if n := store.calls.Load(); n != asked {
+			t.Errorf("%d decisions while nothing changed", n-asked)
+		}
+		for i, giveBack := range []func(context.Context) error{
+			a.Cancel, b.Cancel, func(ctx context.Context) error { return second(l.Reward(ctx, "k", 1)) },
+		} {
+			if err := giveBack(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if w.mu.Lock(); len(w.order) != i+1 || w.order[i] != i || w.after[i] != time.Since(began) {
+				t.Errorf("after units came back %d times admitted are %v, after %v", i+1, w.order, w.after)
+			}
+			w.mu.Unlock()
+			time.Sleep(time.Second)
+		}
+		if err := l.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		w.group.Wait()
+		if len(w.order) != 4 || time.Since(began) > 2*time.Minute {
+			t.Errorf("after a reset admitted are %v, %v later", w.order, time.Since(began))
+		}
+	})
+}
+
+// A settlingStore cannot book, and counts decisions.
+type settlingStore struct {
+	driver.Store
+	calls atomic.Int64
+	fails atomic.Pointer[error]
+	takes atomic.Int64 // an answer
+}
+
+func (s *settlingStore) Powers() driver.Powers {
+	return driver.CanSettle | driver.CanForget | driver.CanTake
+}
+
+func (s *settlingStore) Do(ctx context.Context, b *driver.Batch) error {
+	if b.Ops[0].Kind == driver.Charge {
+		s.calls.Add(1)
+		time.Sleep(time.Duration(s.takes.Load()))
+		if err := s.fails.Load(); err != nil {
+			return *err
+		}
+	}
+	return s.Store.Do(ctx, b)
+}
+
+// One after the other, 100 callers would wait for 100 timeouts of the store, and one who comes meanwhile for two.
+func TestALineBreaksUpWhenTheStoreFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &settlingStore{Store: memstore.New(nil)}
+		w := newWaiters(newLimiter(t, store, nil, sash.Every(1, time.Minute)))
+		for i := range 101 {
+			w.call(t.Context(), i, 1)
+		}
+		fails := errors.New("down")
+		store.takes.Store(int64(3 * time.Second))
+		store.fails.Store(&fails)
+		began := time.Now()
+		time.Sleep(time.Minute + 4*time.Second)
+		w.call(t.Context(), 101, 1)
+		w.group.Wait()
+		if took := time.Since(began); took != time.Minute+7*time.Second {
+			t.Errorf("the last got its error after %v; the first asked after a minute, and the others when that had failed", took)
+		}
+		for i := 1; i <= 101; i++ {
+			if !errors.Is(w.errs[i], sash.ErrUnavailable) {
+				t.Errorf("waiter %d: %v", i, w.errs[i])
+			}
+		}
+	})
+}
+
+func TestALineThatBrokeUpStandsInItsOldOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &settlingStore{Store: memstore.New(nil)}
+		w := newWaiters(newLimiter(t, store, nil, sash.Every(1, time.Minute)))
+		for i := range 20 {
+			w.call(t.Context(), i, 1)
+		}
+		lost := errors.New("connection reset")
+		store.fails.Store(&lost)
+		store.takes.Store(int64(time.Second))
+		time.Sleep(time.Minute + time.Second/2)
+		time.AfterFunc(time.Second, func() { store.fails.Store(nil) })
+		w.group.Wait()
+		if len(w.order) != 19 || w.errs[1] == nil {
+			t.Fatalf("admitted are %v; errors %v", w.order, w.errs)
+		}
+		if rest := w.order[2:]; !slices.IsSorted(rest) { // of those who asked at once any one was admitted
+			t.Errorf("admitted in the order %v", w.order)
+		}
+	})
+}
+
+// The second in line learns from the admission of the first that it has no room before its deadline.
+func TestADeadlineIsComparedWithTheNextUnit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &settlingStore{Store: memstore.New(nil)}
+		store.takes.Store(int64(100 * time.Millisecond))
+		w := newWaiters(newLimiter(t, store, nil, sash.PerMinute(1)))
+		w.call(t.Context(), 0, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		w.call(ctx, 1, 1)
+		began := time.Now()
+		w.group.Wait()
+		if took := time.Since(began); took != 200*time.Millisecond || !errors.Is(w.errs[1], sash.ErrLimited) {
+			t.Errorf("after %v: %v", took, w.errs[1])
+		}
+	})
+}
+
+// A place that its caller could not reach in time is not booked in the first place.
+func TestAWaitThatEndsBeforeItsAnswerBooksNothing(t *testing.T) {
+	for takes, deadlines := range map[time.Duration]map[time.Duration]error{ // after the charge that leaves after a minute
+		0: {time.Minute: context.DeadlineExceeded, time.Minute + time.Microsecond: nil},
+		100 * time.Millisecond: { // from a decision to its answer
+			time.Minute + 50*time.Millisecond: context.DeadlineExceeded, time.Minute + 150*time.Millisecond: nil,
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			booked, settled := newBookStore(), 0
+			booked.takes = takes
+			store := drivertest.Over(booked, func(ctx context.Context, b *driver.Batch) error {
+				if b.Ops[0].Kind == driver.Settle {
+					settled++
+				}
+				return booked.Do(ctx, b)
+			})
+			l := newLimiter(t, store, nil, sash.Every(1, time.Minute))
+			for range 100 { // now it is known how long the store takes
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				if _, err := l.Allow(ctx, "another"); err != nil {
+					t.Fatal(err)
+				}
+				cancel()
+			}
+			for deadline, want := range deadlines {
+				key, charged := deadline.String(), time.Now()
+				if res, err := l.Allow(t.Context(), key); err != nil || !res.Allowed {
+					t.Fatal(res, err)
+				}
+				ctx, cancel := context.WithDeadline(t.Context(), charged.Add(deadline))
+				began := time.Now()
+				err := l.Wait(ctx, key)
+				if !errors.Is(err, want) || want != nil && (!errors.Is(err, sash.ErrLimited) || time.Since(began) > takes) {
+					t.Errorf("a deadline %v after the charge: %v after %v", deadline, err, time.Since(began))
+				}
+				cancel()
+			}
+			if settled != 0 {
+				t.Errorf("%d places were given back", settled)
+			}
+		})
+	}
+}
+
+func TestWaitDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newBookStore(), nil, sash.Every(1, time.Second))
+		began := time.Now()
+		for i := range 3 {
+			err := l.WaitDo(t.Context(), "k", func(context.Context) error { return errLost })
+			if took := time.Since(began); !errors.Is(err, errLost) || took != time.Duration(i)*time.Second {
+				t.Errorf("call %d: %v after %v", i, err, took)
+			}
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := l.WaitDo(gone, "k", nil); !errors.Is(err, context.Canceled) {
+			t.Error(err)
 		}
 	})
 }

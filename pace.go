@@ -13,15 +13,14 @@ import (
 
 // A caller whose deadline is nearer than the store's answer is charged and admits nothing, and callers who come again at once would fill
 // the limit with such charges. So a call whose deadline is nearer than the store usually takes, the median, is not sent, and of the calls
-// that are sent at most about half are late. (Where nearly all deadlines are nearer than that, few calls are sent, and most of those are
-// late.) A part of the store that hangs keeps no other calls back.
+// that are sent at most about half exceed their deadlines.
 //
-// The estimate must not keep callers back when the store has become faster. So while calls are kept back, one of them looks at the store
-// again and again, which charges nothing, and measures that. If the estimate falls far enough before its deadline, it is sent after all.
-// lookEvery is the least time between two such looks. One is under way at a time.
-const lookEvery = time.Millisecond
-
-const looking = math.MaxInt64 // in place of the instant at which the last look ended
+// The estimate must not keep callers back when the store has become faster. So while calls are kept back, one of them at a time looks at
+// the store, which charges nothing, and measures that. If the estimate falls far enough before its deadline, it is sent after all.
+const (
+	lookEvery = time.Millisecond // the least time between two looks
+	looking   = math.MaxInt64    // in place of the instant at which the last look ended
+)
 
 // A pace is how long the store usually takes to answer calls whose contexts have deadlines. Limiters made by With share
 // it. It is safe for concurrent use; a measurement that is lost to another does no harm.

@@ -19,7 +19,7 @@ import (
 // Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported].
 func (l *Limiter) AllowUpTo(ctx context.Context, key string, cost int64) (Result, error) {
 	cost = min(cost, l.policy.MostUnits())
-	c, err := l.taking(ctx, "AllowUpTo", key, cost)
+	c, err := l.adjustment("AllowUpTo", key, cost)
 	if err != nil {
 		return Result{}, err
 	}
@@ -38,83 +38,76 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, cost int64) (Result
 //
 // Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported].
 func (l *Limiter) Penalize(ctx context.Context, key string, units int64) (Result, error) {
-	c, err := l.taking(ctx, "Penalize", key, units)
+	c, err := l.adjustment("Penalize", key, units)
 	if err != nil {
 		return Result{}, err
 	}
 	forced := l.policy.Policy
 	forced.CountRefused, forced.Block = true, driver.Block{}
 	c.Policy, c.Forced = &forced, true
-	return l.do(ctx, c)
+	return l.one(ctx, c)
 }
 
 // Reward gives units back without settling a certain reservation, such as after a right password: 1 to [MaxUnits]. It takes them from the
 // oldest charges that still count, those of reservations too, and none from bookings that lie ahead. A charge from which units were taken
 // is not settled to less any more, unless charges share an entry: under limits of the calendar alone, and within a step of
 // SlidingBuckets. Result.Charged says how many it gave back: no more than are charged, and on Redis those of at most
-// 1,000 charges; call it again for more. The Result is otherwise that of a Peek afterwards by a limiter without a Block.
+// 1,000 charges. The Result is otherwise that of a Peek afterwards by a limiter without a Block.
 //
-// Under SlidingCounter the charges of the last window are the oldest, and free what they still weigh. Refusals that other processes keep
-// in memory hold for up to a second (see package stack). If the answer is lost, the units may have been given back: repeating the call
-// gives back more. Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported], also for a limiter that charges
-// refused calls.
+// Refusals that other processes keep in memory hold for up to a second (see package stack). If the answer is lost, the units may have
+// been given back: repeating the call gives back more. Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported],
+// also for a limiter that charges refused calls.
 func (l *Limiter) Reward(ctx context.Context, key string, units int64) (Result, error) {
 	if l.policy.CountRefused {
 		return Result{}, countRefusedError{"Reward"}
 	}
-	c, err := l.taking(ctx, "Reward", key, units)
+	c, err := l.adjustment("Reward", key, units)
 	if err != nil {
 		return Result{}, err
 	}
 	c.kind = driver.GiveBack
-	res, err := l.do(ctx, c)
-	l.lines.give(c.Key, gap{units: res.Charged}, err == nil)
+	res, err := l.one(ctx, c)
+	l.queues.give(c.Key, gap{units: res.Charged}, err == nil)
 	if err == nil && (res.Charged < 0 || res.Charged > units) {
 		res, err = Result{}, storeError(ctx, fmt.Errorf("driver: the store gave back %d of up to %d units", res.Charged, units))
 	}
 	return res, err
 }
 
-// taking returns the call that charges units or gives them back.
-func (l *Limiter) taking(ctx context.Context, name, key string, units int64) (call, error) {
+// adjustment returns the call that charges units or gives them back.
+func (l *Limiter) adjustment(name, key string, units int64) (call, error) {
 	if l.store.Powers()&driver.CanTake == 0 {
 		return call{}, fmt.Errorf("%w: %s needs a store with driver.CanTake", ErrUnsupported, name)
 	}
 	if units < 1 || units > MaxUnits {
 		return call{}, fmt.Errorf("%w: %d units; there are 1 to %d", ErrInvalidCost, units, int64(MaxUnits))
 	}
-	key, err := l.ready(ctx, key)
+	key, err := l.key(key)
 	return newCall(key, units, l.policy), err
 }
 
 // AllowOnce is AllowN for a call that may be repeated because its answer was lost. The ID names the call: 1 to [driver.MaxIDLength] bytes,
-// chosen by the caller, such as the name of a job or a message. An admitted call is charged once: repeated with the same ID and key within
-// [driver.RepeatTime], it is admitted again and charges nothing, even with another cost or under other limits, and however often and
-// concurrently it is repeated. The Result of a repetition has the At of the first, and what remains and the times to wait as of now.
+// such as the name of a job or a message. Repeated with the same ID and key within [driver.RepeatTime], an admitted call is admitted again
+// and charges nothing, even with another cost or under other limits. The Result then has the At of the first, and the rest is as of now.
 //
 //	res, err := limiter.AllowOnce(ctx, msg.ID, key, 1)
 //	if errors.Is(err, sash.ErrUnavailable) {
 //		res, err = limiter.AllowOnce(ctx, msg.ID, key, 1)
 //	}
 //
-// A refusal charges nothing and is not remembered: a repeated call is decided anew. With Options.CountRefused a refusal is charged and
-// remembered: retry it with another ID. The same ID on another key, or under another algorithm or resolution, is another call. After that
-// time or a Reset a call is charged again. A store remembers about 10,000 IDs of a key at a time, on Redis about 600 unless it keeps a
-// compact log; beyond that it forgets early those that end first.
+// A refusal is not remembered: a repeated call is decided anew. With Options.CountRefused a refusal is charged and remembered: retry it
+// with another ID. The same ID on another key, or under another algorithm or resolution, is another call. A store remembers about 10,000
+// IDs of a key at a time, on Redis about 600 unless it keeps a compact log; beyond that it forgets those first that end first.
 //
 // Errors are those of AllowN, [ErrInvalidID], and [ErrUnsupported].
 func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Result, error) {
 	if err := l.repeats(id); err != nil {
 		return Result{}, err
 	}
-	if err := l.policy.checkCost(cost); err != nil {
-		return Result{}, err
-	}
-	key, err := l.key(key)
+	c, err := l.call(key, cost)
 	if err != nil {
 		return Result{}, err
 	}
-	c := newCall(key, cost, l.policy)
 	c.id = id
 	return l.one(ctx, c)
 }

@@ -1,0 +1,306 @@
+package sash
+
+import (
+	"context"
+	"slices"
+	"sort"
+	"time"
+
+	"example.com/sash/driver"
+)
+
+// A group is the callers of a queue whose bookings are for the same keys under the same limits at the same costs. Their places belong
+// to the group:
+//
+//	callers   a  b  c  d
+//	places    1  2  3  4      in the order of their instants: each caller has the place below it
+//
+// When b leaves, the group gives back its last place, 4, and c and d start at 2 and 3. So there is no gap that nobody fills:
+// the next caller is booked where the last one was. A newcomer comes in with its place, behind those whose places are not
+// later. So the place of a caller who stays only ever moves forward, and callers start in the order in which they came in.
+//
+// When the store's clock jumps, places from before and after it cannot stand in for one another, and newcomers begin another group.
+type group struct {
+	queue   *queue
+	wants   []driver.Request // of each caller; limits of the main subject are those to which they were raised
+	main    int              // the subject that has least left, in whose queue the group is
+	callers []*waiter
+	places  []place // by at, and so by starts; as many as there are callers
+	timer   *time.Timer
+	fixed   bool  // the store does not bring its places forward
+	newest  place // the last that was booked
+}
+
+// A place is what was booked for one caller.
+type place struct {
+	at     int64               // on the store's clock
+	starts time.Time           // on this process's clock
+	took   time.Duration       // how long the answer took, by which it may start earlier
+	sets   []driver.Settlement // of each reservation of the caller
+}
+
+// mostJitter is by how much clocks may move between two bookings of a group.
+const mostJitter = 2 * time.Millisecond
+
+// jumped reports whether the store's clock has jumped between this booking and a later one.
+func (p *place) jumped(later *place) bool {
+	more := later.starts.Sub(p.starts) - time.Duration(later.at-p.at)*time.Microsecond
+	return more > later.took+mostJitter || -more > p.took+mostJitter
+}
+
+// A waiter is a caller with a booking. Its fields do not change once done is closed.
+type waiter struct {
+	parts  []*Reservation
+	group  *group
+	done   chan struct{} // closed when the caller has left the group, with a place for itself
+	look   chan struct{} // holds one value when the caller may be the first, or may have its place brought forward
+	err    error         // why it does not start
+	moving chan struct{} // holds a value while its place is brought forward or settled
+}
+
+// waitInGroup waits in the group until the booking starts.
+func (r *Reservation) waitInGroup(ctx context.Context) error {
+	qs := r.limiter.queues
+	w := qs.enter(r.all)
+	for {
+		due := qs.bring(ctx, w, r.limiter.store)
+		select {
+		case <-w.done:
+			if w.err != nil {
+				return w.err
+			}
+			return sleep(ctx, r.StartsIn()) // if it was settled meanwhile
+		case <-ctx.Done():
+			qs.giveUp(w)
+			return storeError(ctx, ctx.Err())
+		case <-w.look:
+		case <-due:
+		}
+	}
+}
+
+// groupOf returns the last group of bookings that can stand in for those of a place. The caller holds the mutex.
+func (qs *queues) groupOf(p *place) *group {
+	for i := range p.sets {
+		q := qs.byKey[p.sets[i].Key]
+		for n := 0; q != nil && n < len(q.groups); n++ {
+			g := q.groups[len(q.groups)-1-n]
+			if slices.EqualFunc(g.wants, p.sets, func(want driver.Request, set driver.Settlement) bool {
+				return want.Key == set.Key && want.Cost == set.Cost && want.Policy.Equal(set.Policy)
+			}) {
+				return g
+			}
+		}
+	}
+	return nil
+}
+
+// trade gives those who wait in a group the place of a new booking of the same kind, which may be in a gap before them, and
+// the booking the last one of the group that is within as many microseconds. So it overtakes nobody who starts within that time.
+// It waits for a caller who is out of the group while its place is brought forward, which takes a second at most.
+func (qs *queues) trade(ctx context.Context, parts []*Reservation, within int64) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if len(qs.byKey) == 0 {
+		return
+	}
+	t := waiter{parts: parts}
+	p, _ := t.place()
+	for i := range p.sets {
+		if q := qs.byKey[p.sets[i].Key]; q != nil {
+			q.booked(&p, i)
+		}
+	}
+	g := qs.groupOf(&p)
+	for g != nil && g.queue.away == g {
+		back := g.queue.back
+		qs.mu.Unlock()
+		returned := false
+		select {
+		case <-back:
+			returned = true
+		case <-ctx.Done():
+		case <-time.After(settleTime):
+		}
+		if qs.mu.Lock(); !returned {
+			return
+		}
+		g = qs.groupOf(&p)
+	}
+	if g == nil || g.newest.jumped(&p) {
+		return
+	}
+	n, came := g.before(parts[0].came+within)-1, parts[0].came
+	latest := time.Now().Add(time.Duration(within) * time.Microsecond)
+	for ; n >= 0 && g.places[n].at > p.at && (g.callers[n].parts[0].came > came || g.places[n].starts.After(latest)); n-- {
+		continue // its caller came later, and its answer overtook this one; or it starts too late
+	}
+	if n < 0 || g.places[n].at <= p.at {
+		return
+	}
+	first := g.before(p.at)
+	g.places = slices.Insert(g.places, first, p)
+	g.steady(first)
+	t.have(g.places[n+1])
+	for _, r := range parts {
+		r.result.Delay = max(0, time.Until(r.starts))
+	}
+	g.places = slices.Delete(g.places, n+1, n+2)
+	qs.schedule(g)
+}
+
+// before returns how many places are not later than an instant. The caller holds the mutex.
+func (g *group) before(at int64) int {
+	return sort.Search(len(g.places), func(i int) bool { return g.places[i].at > at })
+}
+
+// enter puts a caller with its place into its group. It is put into a queue once.
+func (qs *queues) enter(parts []*Reservation) *waiter {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if w := parts[0].waiter; w != nil {
+		return w
+	}
+	w := &waiter{parts: parts, done: make(chan struct{}), look: make(chan struct{}, 1), moving: make(chan struct{}, 1)}
+	p, settled := w.place()
+	if parts[0].waiter = w; settled { // it keeps its own place
+		close(w.done)
+		return w
+	}
+	g := qs.groupOf(&p)
+	if g == nil || g.newest.jumped(&p) {
+		g = qs.begin(parts, p)
+	}
+	w.group, g.newest = g, p
+	g.in(g.before(p.at), w, p)
+	qs.schedule(g)
+	return w
+}
+
+// begin begins a group with the place of its first caller, in the queue of the subject that has least left for its cost.
+func (qs *queues) begin(parts []*Reservation, p place) *group {
+	g := &group{newest: p}
+	left := func(i int) float64 { return float64(parts[i].result.Remaining) / float64(p.sets[i].Cost) }
+	for i := range p.sets {
+		g.wants = append(g.wants, p.sets[i].Request)
+		if left(i) < left(g.main) {
+			g.main = i
+		}
+	}
+	g.timer = time.AfterFunc(time.Until(p.starts), func() { qs.start(g) })
+	want := &g.wants[g.main]
+	g.queue = qs.of(want.Key)
+	if len(g.queue.groups) == 0 {
+		g.queue.forward = forward{heard: time.Now(), polls: time.Since(qs.returned) < time.Duration(want.Policy.Longest())*time.Microsecond}
+	}
+	g.queue.groups = append(g.queue.groups, g)
+	return g
+}
+
+// steady makes the place with a number begin no later than the next, where an answer that took long made it late.
+func (g *group) steady(n int) {
+	for i := min(n+1, len(g.places)-1); i > 0; i-- {
+		if last := &g.places[i-1]; last.starts.After(g.places[i].starts) {
+			last.starts = g.places[i].starts
+		}
+	}
+}
+
+// place returns the place of a caller, and whether one of its reservations was settled. The caller holds the mutex.
+func (w *waiter) place() (p place, settled bool) {
+	for _, r := range w.parts {
+		r.mu.Lock()
+		p.at, p.starts, p.took, settled = r.set.At, r.starts, r.took, settled || r.decided
+		p.sets = append(p.sets, r.set)
+		r.mu.Unlock()
+	}
+	return p, settled
+}
+
+// in puts a caller with its place into the group, the place in front of the one with a number. The caller holds the mutex.
+func (g *group) in(n int, w *waiter, p place) {
+	g.callers, g.places = slices.Insert(g.callers, n, w), slices.Insert(g.places, n, p)
+	g.steady(n)
+}
+
+// out takes a caller out of the group with a place, by their numbers. The caller holds the mutex.
+func (g *group) out(caller, place int) {
+	w, p := g.callers[caller], g.places[place]
+	g.callers, g.places = slices.Delete(g.callers, caller, caller+1), slices.Delete(g.places, place, place+1)
+	w.have(p)
+	close(w.done)
+}
+
+// have makes a place that of the caller's reservations, under their own limits.
+func (w *waiter) have(p place) {
+	for i, r := range w.parts {
+		set := p.sets[i]
+		r.mu.Lock()
+		set.Request = r.set.Request
+		r.starts, r.took, r.set, r.result.At = p.starts, p.took, set, time.UnixMicro(p.at)
+		r.mu.Unlock()
+	}
+}
+
+// start starts the callers whose places have begun.
+func (qs *queues) start(g *group) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	for now := time.Now(); len(g.places) > 0 && !g.places[0].starts.After(now); {
+		g.out(0, 0)
+	}
+	qs.schedule(g)
+}
+
+// schedule sets the timer of a group for its first place, or forgets it if it is empty. The caller holds the mutex.
+func (qs *queues) schedule(g *group) {
+	q := g.queue
+	if len(g.places) > 0 {
+		g.timer.Reset(time.Until(g.places[0].starts))
+	} else if g.timer.Stop(); q.away != g { // else it may come back
+		q.groups = slices.DeleteFunc(q.groups, func(other *group) bool { return other == g })
+		qs.tidy(q)
+	}
+	q.wake()
+}
+
+// giveUp takes out a caller whose context has ended, with the last place of the group, to give it back. A caller whose turn
+// has just come has its own.
+func (qs *queues) giveUp(w *waiter) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if n := w.number(); n >= 0 {
+		w.err = errGivenBack
+		w.group.out(n, len(w.group.places)-1)
+		qs.schedule(w.group)
+	}
+}
+
+// stepOut takes the caller of a reservation that is about to be settled out of its group, with the place that it would have
+// had. It holds the mutex until the function that it returns is called.
+func (qs *queues) stepOut(r *Reservation) (unlock func()) {
+	qs.mu.Lock()
+	w := r.all[0].waiter
+	if w == nil {
+		return qs.mu.Unlock
+	}
+	qs.mu.Unlock()
+	w.moving <- struct{}{}
+	qs.mu.Lock()
+	if n := w.number(); n >= 0 {
+		w.group.out(n, n)
+		qs.schedule(w.group)
+	}
+	return func() {
+		qs.mu.Unlock()
+		<-w.moving
+	}
+}
+
+// number returns the number of a caller in its group: -1 when it has left. The caller holds the mutex.
+func (w *waiter) number() int {
+	if w.group == nil {
+		return -1
+	}
+	return slices.Index(w.group.callers, w)
+}
