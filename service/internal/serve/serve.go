@@ -122,12 +122,12 @@ func (s *instance) observe(ctx context.Context) (err error) {
 	s.stats.Use(s.decider.Config())
 	s.decider.Observe(s.stats.Observe)
 	s.stats.Degraded(func() bool { return s.health().Status == "degraded" })
+	if s.Protocol.Counting != nil {
+		s.stats.Remember(s.Protocol.Counting.Over)
+	}
 	switch {
 	case s.decider.Config().Loaded():
 		s.stats.Service.ConfigLoaded.Add(1)
-		if s.Protocol.Counting != nil {
-			s.stats.Remember(s.Protocol.Counting.Over)
-		}
 	case s.Management == nil:
 		s.stats.Service.ConfigErrors.Add(1)
 	}

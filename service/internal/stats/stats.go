@@ -53,6 +53,8 @@ type Registry struct {
 	subjects *subjects         // nil without Options.Subjects
 	since    time.Time         // when counting began
 	over     *decide.OverLimit // nil is none
+
+	connections func() (opened, closed uint64) // to Redis; nil is none
 }
 
 // Service counts calls and configurations.

@@ -268,7 +268,7 @@ func TestGaugesFollowWhatTheyShow(t *testing.T) {
 	open.Store(3)
 	r.Denied("refund")
 	want := `
-# HELP ratelimit_redis_pool_cx_active Open connections to Redis that decide.
+# HELP ratelimit_redis_pool_cx_active As Envoy's rate limit service counts it.
 # TYPE ratelimit_redis_pool_cx_active gauge
 ratelimit_redis_pool_cx_active 3
 # HELP sash_connections Open connections of a port.
