@@ -33,31 +33,15 @@ func Run(ctx context.Context, opts Options) error {
 	ctx, stop := context.WithCancel(ctx) // what follows the configuration ends with Run
 	defer stop()
 	defer spareCollector()()
-	opts.Budget = cmp.Or(opts.Budget, failover.DefaultBudget)
-	opts.HomeBudget = cmp.Or(opts.HomeBudget, DefaultHomeBudget)
-	opts.Log = cmp.Or(opts.Log, slog.Default())
-	s := &instance{Options: opts, loading: &admin.Loading{}}
-	cfg, known, err := s.loadFirst()
+	s, known, err := prepare(opts)
 	if err != nil {
 		return err
 	}
-	s.stats = stats.New(&stats.Options{
-		NearLimitRatio: s.NearLimit,
-		Milliseconds:   s.Milliseconds,
-		Subjects:       s.AdminAccess.Possible(), // otherwise nobody may read them
-	})
-	if s.store, err = s.openStore(ctx); err != nil {
-		return err
-	}
 	defer s.store.close()
-	s.Log = s.Log.With("store", s.store.where)
-	if s.decider, err = decide.New(cfg, s.store.Place); err != nil {
-		return err
+	if err := s.store.ping(ctx); err != nil && ctx.Err() == nil {
+		s.Log.Error("Redis does not answer: until it does, calls are answered by on_unavailable", "error", err)
 	}
 	if err := s.openGate(); err != nil {
-		return err
-	}
-	if err := s.nameSecrets(); err != nil {
 		return err
 	}
 	s.tokens = wire.NewTokens(s.TokenKeys...)
@@ -88,6 +72,44 @@ func Run(ctx context.Context, opts Options) error {
 		}
 	}
 	return s.run(ctx, ports)
+}
+
+// prepare makes what decides by the first configuration, and connects to nothing. It returns the fingerprint of its files, too.
+// The caller closes the store, unless there is an error.
+func prepare(opts Options) (s *instance, known config.Fingerprint, err error) {
+	opts.Budget = cmp.Or(opts.Budget, failover.DefaultBudget)
+	opts.HomeBudget = cmp.Or(opts.HomeBudget, DefaultHomeBudget)
+	opts.Log = cmp.Or(opts.Log, slog.Default())
+	s = &instance{Options: opts, loading: &admin.Loading{}}
+	cfg, known, err := s.loadFirst()
+	if err != nil {
+		return nil, known, err
+	}
+	s.stats = stats.New(&stats.Options{
+		NearLimitRatio: s.NearLimit,
+		Milliseconds:   s.Milliseconds,
+		Subjects:       s.AdminAccess.Possible(), // otherwise nobody may read them
+	})
+	if s.store, err = s.openStore(); err != nil {
+		return nil, known, err
+	}
+	s.Log = s.Log.With("store", s.store.where)
+	if s.decider, err = decide.New(cfg, s.store.Place); err == nil {
+		err = s.nameSecrets()
+	}
+	if err != nil {
+		s.store.close()
+	}
+	return s, known, err
+}
+
+// Check returns the error with which Run would not start with its first configuration. It connects to nothing.
+func Check(opts Options) error {
+	s, _, err := prepare(opts)
+	if err == nil {
+		s.store.close()
+	}
+	return err
 }
 
 // An instance is what Run puts together, in the order in which it is made.
@@ -200,24 +222,24 @@ type store struct {
 	where  string // for people; without the password
 	close  func()
 	client *redisclient.Client         // for exceptions; nil in memory
-	ready  func(context.Context) error // nil is always
+	ping   func(context.Context) error // whether it answers
 }
 
-func (s *instance) openStore(ctx context.Context) (*store, error) {
+func (s *instance) openStore() (*store, error) {
 	switch {
 	case s.Redis != "":
-		return s.openRedis(ctx)
+		return s.openRedis()
 	case s.Home != "":
 		return nil, errors.New("--home is for rules of all regions, whose leases are in this region's Redis: give --redis too")
 	}
 	return &store{
-		backend: degrade.NewMemory(s.Memory, s.Log), close: func() {},
+		backend: degrade.NewMemory(s.Memory, s.Log), close: func() {}, ping: func(context.Context) error { return nil },
 		where: "this process's memory: forgotten when it ends, and not shared with other instances (--redis shares it)",
 	}, nil
 }
 
 // openRedis connects later: Redis may be away, and then rules are answered by their failure modes.
-func (s *instance) openRedis(ctx context.Context) (*store, error) {
+func (s *instance) openRedis() (*store, error) {
 	client, err := redisclient.New(s.Redis)
 	if err != nil {
 		return nil, err
@@ -259,19 +281,13 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 		disconnect()
 		closeHome()
 	}
-	ping := func(ctx context.Context) error {
+	out.ping = func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		if err := client.Ping(ctx); err != nil {
 			return fmt.Errorf("redis at %s: %w", client, err)
 		}
 		return nil
-	}
-	if err := ping(ctx); err != nil && ctx.Err() == nil {
-		s.Log.Error("Redis does not answer: until it does, calls are answered by on_unavailable", "error", err)
-	}
-	if s.ReadyNeedsRedis {
-		out.ready = ping
 	}
 	out.backend = guard
 	return out, nil
