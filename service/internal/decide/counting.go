@@ -3,6 +3,7 @@ package decide
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -81,12 +82,12 @@ func (c *Counting) decide(ctx context.Context, parts []*Answer, over bool) error
 	if err := each(ctx, parts, look); err != nil {
 		return err
 	}
-	var refusing []*Answer
+	refusing, subjects := make(map[*Answer]bool), make(map[string]bool)
 	for _, a := range parts {
 		if over {
 			c.Over.note(a)
 		} else if a.Refused || remainingOf(a) < a.need {
-			refusing = append(refusing, a)
+			refusing[a], subjects[a.Key] = true, true
 		}
 	}
 	switch {
@@ -95,9 +96,13 @@ func (c *Counting) decide(ctx context.Context, parts []*Answer, over bool) error
 	case len(refusing) == 0:
 		return each(ctx, parts, charge)
 	}
-	return each(ctx, refusing, func(ctx context.Context, a *Answer) error {
-		a.Fitted = remainingOf(a)
-		err := a.countUnits(ctx, a.need)
+	parts = slices.DeleteFunc(parts, func(a *Answer) bool { return !subjects[a.Key] })
+	return each(ctx, parts, func(ctx context.Context, a *Answer) error {
+		units := int64(0) // of one that is spared, which sees what those before it of the same subject were charged
+		if refusing[a] {
+			a.Fitted, units = remainingOf(a), a.need
+		}
+		err := a.countUnits(ctx, units)
 		c.Over.note(a)
 		return err
 	})

@@ -87,6 +87,9 @@ func TestCountingStopsAtARefusal(t *testing.T) {
 	want(t, "a was not", asks(part("a", 5)), "ok:0")
 	want(t, "beside no units", asks(part("a=x", 1), part("never", 1)), "ok:5 | OVER")
 	want(t, "all have room", asks(part("a=x", 1), part("b=x", 1)), "ok:4 | ok:1")
+	want(t, "one subject twice, and the second refuses", asks(part("a=x", 1), part("a=x", 5)), "ok:4 | OVER")
+	want(t, "to fill it", asks(part("a=y", 4)), "ok:1")
+	want(t, "the second sees what the first was charged", asks(part("a=y", 2), part("a=y", 1)), "OVER | OVER")
 }
 
 func TestCountingRemembersWhatIsOver(t *testing.T) {
