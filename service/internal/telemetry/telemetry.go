@@ -180,7 +180,7 @@ func (t *Telemetry) Handler(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p := parseParent(r.Header.Get("Traceparent"), r.Header.Get("Tracestate")); p != nil {
+		if p := readParent(r.Header.Get); p != nil {
 			r = r.WithContext(context.WithValue(r.Context(), parentKey{}, p))
 		}
 		next.ServeHTTP(w, r)
