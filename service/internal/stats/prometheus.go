@@ -125,6 +125,15 @@ func (r *Registry) Collect(to chan<- prometheus.Metric) {
 	counts := make(map[series]uint64)
 	r.Counters(func(name string, count uint64) { counts[seriesOf(name)] += count })
 	for s, count := range counts {
+		if plain := s; s.labels[2] == (label{"key2", ""}) { // Prometheus knows no empty label: two series would be one
+			plain.labels[2] = label{}
+			if other, ok := counts[plain]; ok {
+				counts[plain] = other + count
+				delete(counts, s)
+			}
+		}
+	}
+	for s, count := range counts {
 		var labels, values []string
 		for _, label := range s.labels {
 			if label.name != "" {
@@ -152,7 +161,7 @@ func seriesOf(name string) series {
 		i := strings.LastIndexByte(rest, '.')
 		if keys := strings.Split(rest[:i], "."); len(keys) > 1 && slices.Contains(ruleCounters[:Cached], rest[i+1:]) {
 			s := series{"ratelimit_service_rate_limit_" + rest[i+1:], [4]label{{"domain", keys[0]}, {"key1", keys[1]}}}
-			if len(keys) > 2 && keys[2] != "" {
+			if len(keys) > 2 {
 				s.labels[2] = label{"key2", keys[2]}
 			}
 			if len(keys) > 3 && keys[len(keys)-1] == "candidate" {
