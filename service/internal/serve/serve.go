@@ -137,8 +137,9 @@ func (s *instance) openGate() (err error) {
 	s.gate, err = access.Open(s.AccessFile, &access.Options{
 		Refused: s.stats.Denied, Log: s.Log, Anonymous: anonymous,
 	})
-	envoys := s.Management != nil || s.Config.Path != "" && slices.ContainsFunc(s.decider.Config().Rules(), func(r *config.Rule) bool { return r.Envoys })
-	if envoys && s.GRPC != "" && s.AccessFile == "" && anonymous == access.Decide {
+	envoys := func(r *config.Rule) bool { return r.Envoys }
+	replaces := s.Management != nil || s.Config.Path != "" && slices.ContainsFunc(s.decider.Config().Rules(), envoys)
+	if replaces && s.GRPC != "" && s.AccessFile == "" && anonymous == access.Decide {
 		s.Log.Warn("requests that set a limit or give units back (limit, is_negative_hits) are PERMISSION_DENIED, and Envoy lets them through " +
 			"without failure_mode_deny: rights in the file of --access allow them, or SASH_ENVOY_COMPATIBLE=true")
 	}
