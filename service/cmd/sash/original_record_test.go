@@ -91,8 +91,9 @@ func TestRandomRequestsBesideTheOriginal(t *testing.T) {
 					d.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: uint32(random.IntN(6)), Unit: unit}
 				}
 				req.Descriptors = append(req.Descriptors, d)
-				if random.IntN(9) == 0 {
-					req.Descriptors = append(req.Descriptors, d)
+				if random.IntN(9) == 0 { // the subject again
+					hits := wrapperspb.UInt64(random.Uint64N(4))
+					req.Descriptors = append(req.Descriptors, &common.RateLimitDescriptor{Entries: d.Entries, Limit: d.Limit, HitsAddend: hits})
 				}
 			}
 			first, err := there.ShouldRateLimit(t.Context(), req)
