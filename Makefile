@@ -208,6 +208,15 @@ test-image: redis image ## run the image as its users do (needs docker or podman
 test-envoy: redis build envoy ## send requests through the real Envoy, with the configuration of examples/envoy (gets Envoy if missing; not part of make test)
 	ENVOY="$(ENVOY)" go test -tags envoy -count 1 -run RealEnvoy ./service/cmd/sash
 
+# Envoy's rate limit service: the newest version that the Go module proxy has. internal/bench has it, too.
+RATELIMIT_VERSION = $(shell sed -n 's/^const original = "\(.*\)"/\1/p' internal/bench/service.go)
+
+.PHONY: test-original
+test-original: redis ## run Envoy's rate limit service, record again what it answers, and compare its answers to random requests (not part of make test)
+	GOBIN="$(CURDIR)/bin/ratelimit-$(RATELIMIT_VERSION)" go install github.com/envoyproxy/ratelimit/src/service_cmd@$(RATELIMIT_VERSION)
+	RATELIMIT="$(CURDIR)/bin/ratelimit-$(RATELIMIT_VERSION)/service_cmd" RATELIMIT_VERSION="$(RATELIMIT_VERSION)" \
+		go test -tags original -count 1 -v -run 'Original|EnvoysService' ./service/cmd/sash
+
 .PHONY: run-envoy
 run-envoy: redis build envoy ## run Envoy in front of an application and two instances of the service, with examples/envoy
 	@ENVOY="$(ENVOY)" exec examples/envoy/run

@@ -3,6 +3,8 @@ package cli
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -10,19 +12,20 @@ import (
 
 	"example.com/sash/service"
 	"example.com/sash/service/internal/config"
-	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/envoy"
 	"example.com/sash/service/internal/output"
 	"example.com/sash/service/internal/serve"
 )
 
-// load reads a configuration as serve does in the same environment. Merge lets several files configure one domain.
+// load reads a configuration as serve does in the same environment, and makes it the Config of that. Merge lets several files configure
+// one domain.
 func (a *app) load(path string, merge bool) (*config.Config, *envoy.Settings, error) {
 	env, err := envoy.Read(a.env, false)
 	if err != nil {
 		return nil, nil, err
 	}
-	cfg, _, err := serve.Load(config.Source{Path: path, Merge: merge || env.Config.Merge, Defaults: env.Config.Defaults})
+	env.Config.Path, env.Config.Merge = path, merge || env.Config.Merge
+	cfg, _, err := serve.Load(env.Config)
 	return cfg, env, err
 }
 
@@ -61,16 +64,13 @@ func (a *app) configCheck() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var keys [][]byte
-			if err := a.keys(&keys, secretKeysVariable); err != nil {
+			refused, err := a.refusal(env)
+			if err != nil {
 				return err
 			}
 			warnings := append([]string{}, cfg.Warnings()...)
-			if unnamed := decide.CheckKeys(cfg, keys); unnamed != nil {
-				if a.redisURL("", env) != "" {
-					return unnamed
-				}
-				warnings = append(warnings, "on Redis, "+unnamed.Error())
+			if refused != nil {
+				warnings = append(warnings, refused.Error())
 			}
 			rules := []map[string]any{}
 			for _, r := range cfg.Rules() {
@@ -95,6 +95,27 @@ func (a *app) configCheck() *cobra.Command {
 	jsonFlag(cmd.Flags(), &asJSON)
 	mergeFlag(cmd.Flags(), &merge)
 	return cmd
+}
+
+// refusal returns the error of sash serve for the configuration in an environment. If that names no Redis, flags may: the warning
+// is what they have to name, or what is refused on Redis.
+func (a *app) refusal(env *envoy.Settings) (warning, err error) {
+	opts := serve.Options{Redis: a.redisURL("", env), Home: a.env(homeVariable), Log: slog.New(slog.DiscardHandler)}
+	opts.Config = env.Config
+	if err := a.keys(&opts.SecretKeys, secretKeysVariable); err != nil {
+		return nil, err
+	}
+	switch err = serve.Check(opts); {
+	case opts.Redis != "" || err != nil && !errors.Is(err, config.ErrNoHome):
+		return nil, err
+	case err != nil:
+		return err, nil
+	}
+	opts.Redis, opts.Home = "127.0.0.1:6379", "127.0.0.1:6379" // nothing connects
+	if err = serve.Check(opts); err != nil {
+		warning = fmt.Errorf("on Redis, %w", err)
+	}
+	return warning, nil
 }
 
 func (a *app) configExplain() *cobra.Command {

@@ -155,19 +155,59 @@ func (s late) Do(ctx context.Context, b *driver.Batch) error {
 	return s.Store.Do(ctx, b)
 }
 
-// What serve refuses check refuses in the same environment, and warns of in one that does not say.
+// What serve refuses check refuses in the same environment, with the same text, and warns of in one that does not name a Redis.
 func TestCheckAppliesTheRulesOfServe(t *testing.T) {
+	leases := "domain: d\ndescriptors:\n"
+	for i := range 257 {
+		leases += fmt.Sprintf("- {key: k%d, lease: %dms, limits: [500/1m]}\n", i, i+1)
+	}
+	rule := func(text string) string { return "domain: d\ndescriptors:\n- {key: a, " + text + "}\n" }
+	for file, c := range map[string]struct {
+		warns string // where the environment names no Redis; empty is an error there, too
+		redis string // the error on a Redis
+	}{
+		"":                                      {"", "no domain"},
+		"domain: d\nx: 1":                       {"", "x"},
+		rule("limits: [5/1x]"):                  {"", "5/1x"},
+		rule("unit: second"):                    {"", "unit"},
+		rule("limits: [5/1m], cost: 6"):         {"", "6"},
+		rule("limits: [5/1m], lease: 5m"):       {"", "lease"},
+		rule("limits: [500/1m], scope: global"): {"--home", "--home"},
+		rule("limits: [5/1m], secret: true"):    {"on Redis", "set SASH_SECRET_KEYS"},
+		rule("limits: [5/1m], guard: true, on_unavailable: open"): {"", "open"},
+		rule("limits: [5/1m]") + rule("limits: [5/1m]"):           {"", "d"},
+		leases: {"on Redis", "256 different leases"},
+	} {
+		path := filepath.Join(t.TempDir(), "limits.yaml")
+		servertest.Check(t, os.WriteFile(path, []byte(file), 0o600))
+		for _, redis := range []string{"", "redis://127.0.0.1:1"} {
+			run := func(args ...string) (int, string) {
+				var out, err strings.Builder
+				code := Run(t.Context(), args, nil, &out, &err, func(name string) string { return map[string]string{redisVariable: redis}[name] })
+				return code, err.String() + out.String()
+			}
+			code, text := run("config", "check", path)
+			if redis == "" && c.warns != "" {
+				if code != 0 || !strings.Contains(text, "warning: ") || !strings.Contains(text, c.warns) || !strings.Contains(text, c.redis) {
+					t.Errorf("%.80s: %d, %s; want a warning", file, code, text)
+				}
+				continue
+			}
+			served, said := run("serve", "--config", path, "--addr", "nowhere")
+			if code != 2 || served != 2 || !strings.Contains(text, c.redis) || !strings.HasSuffix(said, text) {
+				t.Errorf("%.80s on %q: check says %d, %s; serve %d, %s; want %q", file, redis, code, text, served, said, c.redis)
+			}
+		}
+	}
 	file := filepath.Join(t.TempDir(), "limits.yaml")
-	servertest.Check(t, os.WriteFile(file, []byte("domain: d\ndescriptors:\n- {key: api_key, secret: true, limits: [5/1m]}\n"), 0o600))
-	const redis, keys = "redis://127.0.0.1:1", "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
+	servertest.Check(t, os.WriteFile(file, []byte(rule("secret: true, limits: [5/1m]")), 0o600))
+	const keys = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
 	for _, c := range []struct {
 		env  map[string]string
 		code int
 		says string
 	}{
-		{nil, 0, "warning: on Redis, d / api_key"},
-		{map[string]string{redisVariable: redis}, 2, "set SASH_SECRET_KEYS"},
-		{map[string]string{redisVariable: redis, secretKeysVariable: keys}, 0, "secret api_key"},
+		{map[string]string{redisVariable: "redis://127.0.0.1:1", secretKeysVariable: keys}, 0, "secret a"},
 		{map[string]string{secretKeysVariable: "short"}, 2, secretKeysVariable},
 		{map[string]string{"SASH_ALGORITHM": "fixed-window"}, 0, "by fixed-window"},
 		{map[string]string{"SASH_ALGORITHM": "none"}, 2, "SASH_ALGORITHM"},

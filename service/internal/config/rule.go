@@ -32,6 +32,8 @@ type Rule struct {
 	Unlimited bool
 	// Refuses admits nothing: requests_per_unit is 0.
 	Refuses bool
+	// Envoys says that the rule is written as Envoy's service has it: rate_limit.
+	Envoys bool
 	// SparesRefused charges no refused request, not even units that it names for one descriptor: count_refused is false.
 	SparesRefused bool
 	// RefundWithin is the longest time from a charge to its refund. Zero gives nothing back.
@@ -131,7 +133,7 @@ type ruleBody struct {
 
 // rule returns the rule, or nil for a descriptor that limits nothing, and after an error.
 func (b *ruleBody) rule(n *yaml.Node) *Rule {
-	rule := &Rule{Cost: 1, MaxWait: DefaultMaxWait, Shadow: b.Shadow, Quota: b.Quota, Detailed: b.Detailed}
+	rule := &Rule{Cost: 1, MaxWait: DefaultMaxWait, Shadow: b.Shadow, Quota: b.Quota, Detailed: b.Detailed, Envoys: b.RateLimit != nil}
 	if b.CountRefused != nil {
 		rule.Options.CountRefused = b.Boolean("count_refused", b.CountRefused)
 		rule.SparesRefused = !rule.Options.CountRefused

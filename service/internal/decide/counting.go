@@ -3,6 +3,7 @@ package decide
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -81,12 +82,17 @@ func (c *Counting) decide(ctx context.Context, parts []*Answer, over bool) error
 	if err := each(ctx, parts, look); err != nil {
 		return err
 	}
-	var refusing []*Answer
+	refusing, charged := make(map[*Answer]bool), make(map[string]int64) // what the parts of a subject are charged
 	for _, a := range parts {
 		if over {
 			c.Over.note(a)
-		} else if a.Refused || remainingOf(a) < a.need {
-			refusing = append(refusing, a)
+			continue
+		}
+		room := remainingOf(a) - charged[a.Key]
+		if a.Refused || remainingOf(a) < a.need {
+			refusing[a], charged[a.Key], a.Fitted = true, charged[a.Key]+a.need, max(0, room)
+		} else {
+			a.Fitted = max(0, room+a.need) // as if it had been charged before
 		}
 	}
 	switch {
@@ -95,9 +101,13 @@ func (c *Counting) decide(ctx context.Context, parts []*Answer, over bool) error
 	case len(refusing) == 0:
 		return each(ctx, parts, charge)
 	}
-	return each(ctx, refusing, func(ctx context.Context, a *Answer) error {
-		a.Fitted = remainingOf(a)
-		err := a.countUnits(ctx, a.need)
+	parts = slices.DeleteFunc(parts, func(a *Answer) bool { _, full := charged[a.Key]; return !full })
+	return each(ctx, parts, func(ctx context.Context, a *Answer) error {
+		units := int64(0) // of one that is spared, which sees what those before it of the same subject were charged
+		if refusing[a] {
+			units = a.need
+		}
+		err := a.countUnits(ctx, units)
 		c.Over.note(a)
 		return err
 	})

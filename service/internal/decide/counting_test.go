@@ -43,6 +43,25 @@ func asEnvoy(t *testing.T, text string, store driver.Store) *Decider {
 	return newDecider(t, cfg, store)
 }
 
+// As Envoy's service counts what is over a limit, and what is near it: from the counter after the charge, less the part's units.
+func TestWhatFitsOfARequestThatStops(t *testing.T) {
+	d := asEnvoy(t, counted, memstore.New(nil))
+	for want, parts := range map[string][]Part{
+		"[5]":   {part("a=1", 7)},
+		"[5 0]": {part("a=2", 7), part("a=2", 7)},
+		"[2 5]": {part("b=3", 3), part("a=3", 6)},
+		"[5 4]": {part("a=4", 6), part("a=4", 5)}, // the second is spared: its 5 units end at the 6 of the first
+	} {
+		var fits []int64
+		for _, a := range must(d.Decide(t.Context(), Request{Domain: "d", Parts: parts, Lenient: true, Counting: &Counting{Stop: true}}))(t) {
+			fits = append(fits, a.Fitted)
+		}
+		if fmt.Sprint(fits) != want {
+			t.Errorf("%d of the units of %d parts fit, want %s", fits, len(parts), want)
+		}
+	}
+}
+
 func countsOn(t *testing.T, how *Counting, text string, store driver.Store) func(parts ...Part) string {
 	t.Helper()
 	d := asEnvoy(t, text, store)
@@ -87,6 +106,9 @@ func TestCountingStopsAtARefusal(t *testing.T) {
 	want(t, "a was not", asks(part("a", 5)), "ok:0")
 	want(t, "beside no units", asks(part("a=x", 1), part("never", 1)), "ok:5 | OVER")
 	want(t, "all have room", asks(part("a=x", 1), part("b=x", 1)), "ok:4 | ok:1")
+	want(t, "one subject twice, and the second refuses", asks(part("a=x", 1), part("a=x", 5)), "ok:4 | OVER")
+	want(t, "to fill it", asks(part("a=y", 4)), "ok:1")
+	want(t, "the second sees what the first was charged", asks(part("a=y", 2), part("a=y", 1)), "OVER | OVER")
 }
 
 func TestCountingRemembersWhatIsOver(t *testing.T) {
@@ -104,6 +126,11 @@ func TestCountingRemembersWhatIsOver(t *testing.T) {
 	want(t, "over", asks(part("b", 3)), "OVER")
 	want(t, "others are not charged", asks(part("b", 1), part("a", 2)), "OVER(cache) | ok:5")
 	want(t, "nor if they have no room", asks(part("b", 1), part("a", 9), part("never", 1)), "OVER(cache) | ok:5 | ok:0")
+	less := part("a=x", 0)
+	less.RequestLimit = &sash.Limit{Units: 2, Window: time.Minute}
+	want(t, "three", asks(part("a=x", 3)), "ok:2")
+	want(t, "a peek under a limit of two", asks(less), "OVER")
+	want(t, "is remembered, too", asks(part("a=x", 1)), "OVER(cache)")
 }
 
 // The bound is one of memory: a cache of 8 MiB takes 8 MiB.

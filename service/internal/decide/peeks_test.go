@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,8 +74,21 @@ descriptors:
 	d, _ := decider(t, text)
 	one := int64(1)
 	for name, call := range map[string]func(Request) error{
-		"Decide":  func(req Request) error { _, err := d.Decide(t.Context(), req); return err },
-		"Reserve": func(req Request) error { _, _, err := d.Reserve(t.Context(), req); return err },
+		"Decide":     func(req Request) error { _, err := d.Decide(t.Context(), req); return err },
+		"Reserve":    func(req Request) error { _, _, err := d.Reserve(t.Context(), req); return err },
+		"ReserveAll": func(req Request) error { _, _, err := d.ReserveAll(t.Context(), req); return err },
+		"Peek":       func(req Request) error { _, err := d.Peek(t.Context(), req); return err },
+		"quotas": func(req Request) error {
+			req.Quota, req.Parts = true, append(req.Parts, req.Parts[0], part("a", 0))
+			_, err := d.Decide(t.Context(), req)
+			return err
+		},
+		"a refund": func(req Request) error {
+			req.Parts = slices.Clone(req.Parts)
+			req.Parts[0].Refund = req.Lenient
+			_, err := d.Decide(t.Context(), req)
+			return err
+		},
 		"an ID": func(req Request) error {
 			req.ID = "x"
 			_, err := d.Decide(t.Context(), req)

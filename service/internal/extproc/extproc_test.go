@@ -256,6 +256,28 @@ func TestABodyBeforeTrailers(t *testing.T) {
 	s.leave()
 }
 
+// A rule that refuses everything does so for requests of every size, one of no tokens too, and charges nothing beside it.
+func TestARuleThatRefusesEverything(t *testing.T) {
+	w := begin(t)
+	w.use(strings.Replace(policy, "limits: [\"5/1m\"]", "rate_limit: {unit: day, requests_per_unit: 0}", 1) +
+		"- key: none\n  rate_limit: {unit: day, requests_per_unit: 0}\n  tokens: {format: openai, default_max: 300}\n")
+	for question, bodies := range map[string]map[string]int{
+		question:                         {"": 429, pad(100, 200): 429},
+		"domain=ai&descriptor=none=some": {"": 429, pad(100, 200): 413},
+	} {
+		for body, want := range bodies {
+			s := w.open(question)
+			if res := s.posts("/v1/chat/completions", body).GetImmediateResponse(); int(res.GetStatus().GetCode()) != want {
+				t.Errorf("%s, %d bytes: %v, want %d", question, len(body), res, want)
+			}
+			s.leave()
+		}
+	}
+	if left := w.left("x-user", "ann"); left != 1000 {
+		t.Errorf("%d tokens left", left)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	w := begin(t)
 	full := pad(500, 400)

@@ -238,6 +238,8 @@ func (st *stream) grants(b *bucket, a *decide.Answer, now time.Time) bool {
 	case !a.Limited() || a.Soft():
 		b.assign(blanket(true), standing)
 		b.due = now.Add(standing / 2)
+	case a.Rule != nil && a.Rule.Refuses:
+		b.deny(now, standing/2)
 	case a.Lease() < MinLease:
 		st.log.Log(slog.LevelError, "Envoy denies requests, since units of the rule cannot be granted: give it a lease of at least 2s",
 			"domain", st.domain, "rule", a.Metric)

@@ -37,6 +37,8 @@ descriptors:
   limits: ["10/1m"]
 - key: none
   rate_limit: {unlimited: true}
+- key: never
+  rate_limit: {unit: day, requests_per_unit: 0}
 - key: z
   value: x
   descriptors:
@@ -156,7 +158,7 @@ func TestWhatHasNoGrants(t *testing.T) {
 		w := begin(t, rules)
 		e := w.envoy()
 		defer e.kill()
-		for id, want := range map[string]int{"other=1": 50, "none=1": 50, "plain=1": 0, "user=2": 10, "a=7 z=x": 3, "a=7 z=y": 50} {
+		for id, want := range map[string]int{"other=1": 50, "none=1": 50, "plain=1": 0, "never=1": 0, "user=2": 10, "a=7 z=x": 3, "a=7 z=y": 50} {
 			e.request(id)
 			time.Sleep(time.Second)
 			got := 0

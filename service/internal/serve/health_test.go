@@ -20,6 +20,7 @@ import (
 
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/degrade"
 	"example.com/sash/service/internal/envoy"
 	"example.com/sash/service/internal/servertest"
@@ -121,10 +122,10 @@ func TestAServiceListensWithoutAUsableConfiguration(t *testing.T) {
 	defer over.Stop()
 
 	log := &servertest.Log{}
-	at, stop := start(t, Options{
-		Variables: envoy.Variables{Management: &envoy.Source{Server: listener.Addr().String(), Retry: 10 * time.Millisecond}},
-		Log:       slog.New(slog.NewTextHandler(log, nil)),
-	})
+	opts := Options{Admin: "127.0.0.1:0", Log: slog.New(slog.NewTextHandler(log, nil))}
+	opts.Management = &envoy.Source{Server: listener.Addr().String(), Retry: 10 * time.Millisecond}
+	opts.Protocol.Counting = &decide.Counting{Over: decide.NewOverLimit(0)}
+	at, stop := start(t, opts)
 	if h := health(t, at); h.Status != "degraded" || h.Cause != "configuration" {
 		t.Errorf("%+v", h)
 	}
@@ -136,6 +137,8 @@ func TestAServiceListensWithoutAUsableConfiguration(t *testing.T) {
 	if first, second := allow(t, at), allow(t, at); first != 200 || second != 429 {
 		t.Errorf("status %d, then %d", first, second)
 	}
+	_, counted := send(t, http.MethodGet, at.Admin, "/stats", "")
+	has(t, counted, "ratelimit.localcache.entryCount: 0")
 	if err := stop(); err != nil {
 		t.Error(err)
 	}

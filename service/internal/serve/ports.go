@@ -128,15 +128,15 @@ func (s *instance) bounds(port string, most int) conns.Bounds {
 
 // ready returns what load balancers' health checks ask beside whether the service is about to stop, or nil for nothing.
 func (s *instance) ready() func(context.Context) error {
-	if !s.ReadyNeedsConfig {
-		return s.store.ready
+	if !s.ReadyNeedsConfig && !s.ReadyNeedsRedis {
+		return nil
 	}
 	return func(ctx context.Context) error {
 		switch {
-		case len(s.decider.Config().Domains()) == 0:
+		case s.ReadyNeedsConfig && len(s.decider.Config().Domains()) == 0:
 			return errors.New("no domain is configured")
-		case s.store.ready != nil:
-			return s.store.ready(ctx)
+		case s.ReadyNeedsRedis:
+			return s.store.ping(ctx)
 		}
 		return nil
 	}

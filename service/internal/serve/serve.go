@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/metrics"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -33,31 +34,15 @@ func Run(ctx context.Context, opts Options) error {
 	ctx, stop := context.WithCancel(ctx) // what follows the configuration ends with Run
 	defer stop()
 	defer spareCollector()()
-	opts.Budget = cmp.Or(opts.Budget, failover.DefaultBudget)
-	opts.HomeBudget = cmp.Or(opts.HomeBudget, DefaultHomeBudget)
-	opts.Log = cmp.Or(opts.Log, slog.Default())
-	s := &instance{Options: opts, loading: &admin.Loading{}}
-	cfg, known, err := s.loadFirst()
+	s, known, err := prepare(opts)
 	if err != nil {
 		return err
 	}
-	s.stats = stats.New(&stats.Options{
-		NearLimitRatio: s.NearLimit,
-		Milliseconds:   s.Milliseconds,
-		Subjects:       s.AdminAccess.Possible(), // otherwise nobody may read them
-	})
-	if s.store, err = s.openStore(ctx); err != nil {
-		return err
-	}
 	defer s.store.close()
-	s.Log = s.Log.With("store", s.store.where)
-	if s.decider, err = decide.New(cfg, s.store.Place); err != nil {
-		return err
+	if err := s.store.ping(ctx); err != nil && ctx.Err() == nil {
+		s.Log.Error("Redis does not answer: until it does, calls are answered by on_unavailable", "error", err)
 	}
 	if err := s.openGate(); err != nil {
-		return err
-	}
-	if err := s.nameSecrets(); err != nil {
 		return err
 	}
 	s.tokens = wire.NewTokens(s.TokenKeys...)
@@ -90,6 +75,44 @@ func Run(ctx context.Context, opts Options) error {
 	return s.run(ctx, ports)
 }
 
+// prepare makes what decides by the first configuration, and connects to nothing. It returns the fingerprint of its files, too.
+// The caller closes the store, unless there is an error.
+func prepare(opts Options) (s *instance, known config.Fingerprint, err error) {
+	opts.Budget = cmp.Or(opts.Budget, failover.DefaultBudget)
+	opts.HomeBudget = cmp.Or(opts.HomeBudget, DefaultHomeBudget)
+	opts.Log = cmp.Or(opts.Log, slog.Default())
+	s = &instance{Options: opts, loading: &admin.Loading{}}
+	cfg, known, err := s.loadFirst()
+	if err != nil {
+		return nil, known, err
+	}
+	s.stats = stats.New(&stats.Options{
+		NearLimitRatio: s.NearLimit,
+		Milliseconds:   s.Milliseconds,
+		Subjects:       s.AdminAccess.Possible(), // otherwise nobody may read them
+	})
+	if s.store, err = s.openStore(); err != nil {
+		return nil, known, err
+	}
+	s.Log = s.Log.With("store", s.store.where)
+	if s.decider, err = decide.New(cfg, s.store.Place); err == nil {
+		err = s.nameSecrets()
+	}
+	if err != nil {
+		s.store.close()
+	}
+	return s, known, err
+}
+
+// Check returns the error with which Run would not start with its first configuration. It connects to nothing.
+func Check(opts Options) error {
+	s, _, err := prepare(opts)
+	if err == nil {
+		s.store.close()
+	}
+	return err
+}
+
 // An instance is what Run puts together, in the order in which it is made.
 type instance struct {
 	Options
@@ -114,6 +137,12 @@ func (s *instance) openGate() (err error) {
 	s.gate, err = access.Open(s.AccessFile, &access.Options{
 		Refused: s.stats.Denied, Log: s.Log, Anonymous: anonymous,
 	})
+	envoys := func(r *config.Rule) bool { return r.Envoys }
+	replaces := s.Management != nil || s.Config.Path != "" && slices.ContainsFunc(s.decider.Config().Rules(), envoys)
+	if replaces && s.GRPC != "" && s.AccessFile == "" && anonymous == access.Decide {
+		s.Log.Warn("requests that set a limit or give units back (limit, is_negative_hits) are PERMISSION_DENIED, and Envoy lets them through " +
+			"without failure_mode_deny: rights in the file of --access allow them, or SASH_ENVOY_COMPATIBLE=true")
+	}
 	return err
 }
 
@@ -122,12 +151,12 @@ func (s *instance) observe(ctx context.Context) (err error) {
 	s.stats.Use(s.decider.Config())
 	s.decider.Observe(s.stats.Observe)
 	s.stats.Degraded(func() bool { return s.health().Status == "degraded" })
+	if s.Protocol.Counting != nil {
+		s.stats.Remember(s.Protocol.Counting.Over)
+	}
 	switch {
 	case s.decider.Config().Loaded():
 		s.stats.Service.ConfigLoaded.Add(1)
-		if s.Protocol.Counting != nil {
-			s.stats.Remember(s.Protocol.Counting.Over)
-		}
 	case s.Management == nil:
 		s.stats.Service.ConfigErrors.Add(1)
 	}
@@ -200,24 +229,24 @@ type store struct {
 	where  string // for people; without the password
 	close  func()
 	client *redisclient.Client         // for exceptions; nil in memory
-	ready  func(context.Context) error // nil is always
+	ping   func(context.Context) error // whether it answers
 }
 
-func (s *instance) openStore(ctx context.Context) (*store, error) {
+func (s *instance) openStore() (*store, error) {
 	switch {
 	case s.Redis != "":
-		return s.openRedis(ctx)
+		return s.openRedis()
 	case s.Home != "":
 		return nil, errors.New("--home is for rules of all regions, whose leases are in this region's Redis: give --redis too")
 	}
 	return &store{
-		backend: degrade.NewMemory(s.Memory, s.Log), close: func() {},
+		backend: degrade.NewMemory(s.Memory, s.Log), close: func() {}, ping: func(context.Context) error { return nil },
 		where: "this process's memory: forgotten when it ends, and not shared with other instances (--redis shares it)",
 	}, nil
 }
 
 // openRedis connects later: Redis may be away, and then rules are answered by their failure modes.
-func (s *instance) openRedis(ctx context.Context) (*store, error) {
+func (s *instance) openRedis() (*store, error) {
 	client, err := redisclient.New(s.Redis)
 	if err != nil {
 		return nil, err
@@ -259,19 +288,13 @@ func (s *instance) openRedis(ctx context.Context) (*store, error) {
 		disconnect()
 		closeHome()
 	}
-	ping := func(ctx context.Context) error {
+	out.ping = func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		if err := client.Ping(ctx); err != nil {
 			return fmt.Errorf("redis at %s: %w", client, err)
 		}
 		return nil
-	}
-	if err := ping(ctx); err != nil && ctx.Err() == nil {
-		s.Log.Error("Redis does not answer: until it does, calls are answered by on_unavailable", "error", err)
-	}
-	if s.ReadyNeedsRedis {
-		out.ready = ping
 	}
 	out.backend = guard
 	return out, nil

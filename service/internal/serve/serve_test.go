@@ -26,6 +26,7 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/envoy"
 	"example.com/sash/service/internal/httpapi"
 	"example.com/sash/service/internal/resp"
@@ -156,6 +157,30 @@ func TestRulesThatAReloadRemovesAreLoggedByName(t *testing.T) {
 }
 
 // goal is the size of the heap at which the collector runs next.
+// A configuration of Envoy's service gets a word on what that service allows to everyone and this one does not.
+func TestWhoReplacesEnvoysServiceIsToldOfRights(t *testing.T) {
+	const envoys, ours = "{key: a, rate_limit: {unit: day, requests_per_unit: 1}}", "{key: a, limits: [1/1d]}"
+	for name, c := range map[string]struct {
+		rule, access string
+		compatible   bool
+		told         bool
+	}{
+		"Envoy's": {envoys, "", false, true}, "ours": {ours, "", false, false}, "compatible": {envoys, "", true, false},
+		"rights": {envoys, file(t, "anonymous: {allow: {d: [decide, override]}}\n"), false, false},
+	} {
+		log := &servertest.Log{}
+		opts := Options{GRPC: "127.0.0.1:0", AccessFile: c.access, Log: slog.New(slog.NewTextHandler(log, nil))}
+		if opts.Variables = at(file(t, "domain: d\ndescriptors:\n- "+c.rule+"\n")); c.compatible {
+			opts.Protocol.Counting = &decide.Counting{}
+		}
+		_, stop := start(t, opts)
+		servertest.Check(t, stop())
+		if told := strings.Contains(log.String(), "are PERMISSION_DENIED"); told != c.told {
+			t.Errorf("%s: %v, want %v: %s", name, told, c.told, log)
+		}
+	}
+}
+
 func goal() uint64 {
 	runtime.GC()
 	sample := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}}

@@ -41,6 +41,11 @@ func (r *Registry) Counters(f func(name string, count uint64)) {
 	for _, v := range r.Service.values() {
 		f(v.name, v.count)
 	}
+	if r.connections != nil {
+		opened, closed := r.connections()
+		f("ratelimit.redis_pool.cx_total", opened)
+		f("ratelimit.redis_pool.cx_local_close", closed)
+	}
 	counts := make(map[string]uint64) // names that differ only in what statName replaces are one
 	for name, rule := range r.units.All() {
 		for i, counter := range ruleCounters {
@@ -65,24 +70,30 @@ func (r *Registry) WriteText(w io.Writer) (err error) {
 		}
 	}
 	r.Counters(write)
-	for _, v := range r.localCache() {
-		write("ratelimit.localcache."+v.name, v.count)
-	}
+	r.Gauges(write)
 	return err
 }
 
 // Remember exports what is remembered as over its limit, under Envoy's names; nil is nothing. Call it before the first read.
 func (r *Registry) Remember(over *decide.OverLimit) { r.over = over }
 
-// localCache returns gauges.
-func (r *Registry) localCache() []value {
-	if r.over == nil {
-		return nil
+// Redis exports the connections to Redis, under Envoy's names. Call it before the first read.
+func (r *Registry) Redis(connections func() (opened, closed uint64)) { r.connections = connections }
+
+// Gauges calls f for every gauge that has a name in Envoy's rate limit service.
+func (r *Registry) Gauges(f func(name string, now uint64)) {
+	if r.over != nil {
+		s := r.over.Stats()
+		for _, v := range []value{
+			{"entryCount", s.Entries}, {"evacuateCount", s.Evacuated}, {"expiredCount", s.Expired},
+			{"hitCount", s.Hits}, {"lookupCount", s.Lookups}, {"missCount", s.Misses}, {"overwriteCount", s.Overwrites},
+		} {
+			f("ratelimit.localcache."+v.name, v.count)
+		}
 	}
-	s := r.over.Stats()
-	return []value{
-		{"entryCount", s.Entries}, {"evacuateCount", s.Evacuated}, {"expiredCount", s.Expired},
-		{"hitCount", s.Hits}, {"lookupCount", s.Lookups}, {"missCount", s.Misses}, {"overwriteCount", s.Overwrites},
+	if r.connections != nil {
+		opened, closed := r.connections()
+		f("ratelimit.redis_pool.cx_active", opened-closed)
 	}
 }
 
@@ -107,12 +118,21 @@ func (r *Registry) Describe(chan<- *prometheus.Desc) {}
 func (r *Registry) Collect(to chan<- prometheus.Metric) {
 	r.collectRequests(to)
 	r.collectRules(to)
-	for _, v := range r.localCache() {
-		desc := prometheus.NewDesc("ratelimit_localcache_"+v.name, "Subjects that are remembered as over their limit.", nil, nil)
-		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(v.count))
-	}
+	const help = "As Envoy's rate limit service counts it."
+	r.Gauges(func(name string, now uint64) {
+		to <- prometheus.MustNewConstMetric(prometheus.NewDesc(seriesOf(name).name, help, nil, nil), prometheus.GaugeValue, float64(now))
+	})
 	counts := make(map[series]uint64)
 	r.Counters(func(name string, count uint64) { counts[seriesOf(name)] += count })
+	for s, count := range counts {
+		if plain := s; s.labels[2] == (label{"key2", ""}) { // Prometheus knows no empty label: two series would be one
+			plain.labels[2] = label{}
+			if other, ok := counts[plain]; ok {
+				counts[plain] = other + count
+				delete(counts, s)
+			}
+		}
+	}
 	for s, count := range counts {
 		var labels, values []string
 		for _, label := range s.labels {
@@ -120,7 +140,7 @@ func (r *Registry) Collect(to chan<- prometheus.Metric) {
 				labels, values = append(labels, label.name), append(values, label.value)
 			}
 		}
-		desc := prometheus.NewDesc(s.name, "As Envoy's rate limit service counts it.", labels, nil)
+		desc := prometheus.NewDesc(s.name, help, labels, nil)
 		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(count), values...)
 	}
 }
@@ -141,7 +161,7 @@ func seriesOf(name string) series {
 		i := strings.LastIndexByte(rest, '.')
 		if keys := strings.Split(rest[:i], "."); len(keys) > 1 && slices.Contains(ruleCounters[:Cached], rest[i+1:]) {
 			s := series{"ratelimit_service_rate_limit_" + rest[i+1:], [4]label{{"domain", keys[0]}, {"key1", keys[1]}}}
-			if len(keys) > 2 && keys[2] != "" {
+			if len(keys) > 2 {
 				s.labels[2] = label{"key2", keys[2]}
 			}
 			if len(keys) > 3 && keys[len(keys)-1] == "candidate" {
@@ -184,16 +204,6 @@ func Bit(is bool) float64 {
 func (r *Registry) Degraded(now func() bool) {
 	r.gauge("sash_degraded", "Whether GET /healthz says degraded: the store or a home does not decide, memory is full, or no domain is configured.",
 		nil, func() float64 { return Bit(now()) })
-}
-
-// Redis exports the connections to Redis under the names of Envoy's rate limit service. Call it once.
-func (r *Registry) Redis(connections func() (opened, closed uint64)) {
-	r.gauge("ratelimit_redis_pool_cx_active", "Open connections to Redis that decide.", nil,
-		func() float64 { opened, closed := connections(); return float64(opened - closed) })
-	r.counter("ratelimit_redis_pool_cx_total", "Connections to Redis that were opened.", nil,
-		func() float64 { n, _ := connections(); return float64(n) })
-	r.counter("ratelimit_redis_pool_cx_local_close", "Connections to Redis that were closed.", nil,
-		func() float64 { _, n := connections(); return float64(n) })
 }
 
 // Connections exports how many connections of a port are open, and its bound. Call it once for each port.

@@ -53,6 +53,8 @@ type Registry struct {
 	subjects *subjects         // nil without Options.Subjects
 	since    time.Time         // when counting began
 	over     *decide.OverLimit // nil is none
+
+	connections func() (opened, closed uint64) // to Redis; nil is none
 }
 
 // Service counts calls and configurations.
@@ -96,7 +98,7 @@ func New(opts *Options) *Registry {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	r.failures = r.vector("sash_store_failures_total", "Calls that the store did not decide, by cause.", "cause", cause.All...)
 	r.denied = r.vector("sash_access_denied_total", "Requests that were not decided because their caller is not known or lacks the right.",
-		"reason", "unauthenticated", "decide", "refund", "override")
+		"reason", "unauthenticated", "decide", "refund", "override", "long_windows")
 	r.exports = r.vector("sash_export_failures_total", "Exports of traces or counters that failed.", "to", "otlp", "statsd")
 	r.Overrun = prometheus.NewCounter(prometheus.CounterOpts{Name: "sash_tokens_overrun_total", Help: "Tokens that responses used beyond their estimates."})
 	r.Prometheus.MustRegister(r.Overrun)

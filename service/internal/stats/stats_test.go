@@ -236,6 +236,19 @@ func TestSeriesOfEveryNameCanBeGathered(t *testing.T) {
 	if _, err := r.Prometheus.Gather(); err != nil {
 		t.Error(err)
 	}
+	const hits = "ratelimit_service_rate_limit_total_hits"
+	if err := testutil.GatherAndCompare(r.Prometheus, strings.NewReader(`# HELP `+hits+` As Envoy's rate limit service counts it.
+# TYPE `+hits+` counter
+`+hits+`{domain="",key1=""} 1
+`+hits+`{domain="d",key1=""} 2
+`+hits+`{domain="d",key1="1_2_3_4"} 1
+`+hits+`{domain="d",key1="a",key2=""} 1
+`+hits+`{domain="d",key1="a",key2="b"} 2
+`+hits+`{domain="d",key1="a",key2="b",key3="candidate"} 1
+`+hits+`{domain="d",key1="a",key2="candidate"} 1
+`), hits); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestTheLocalCacheHasEnvoysNames(t *testing.T) {
@@ -268,7 +281,7 @@ func TestGaugesFollowWhatTheyShow(t *testing.T) {
 	open.Store(3)
 	r.Denied("refund")
 	want := `
-# HELP ratelimit_redis_pool_cx_active Open connections to Redis that decide.
+# HELP ratelimit_redis_pool_cx_active As Envoy's rate limit service counts it.
 # TYPE ratelimit_redis_pool_cx_active gauge
 ratelimit_redis_pool_cx_active 3
 # HELP sash_connections Open connections of a port.

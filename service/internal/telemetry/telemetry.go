@@ -50,7 +50,7 @@ type Options struct {
 // Exporters configure where metrics and traces are exported, besides the admin port and the OTEL_… variables. The zero
 // value exports nowhere.
 type Exporters struct {
-	// Statsd receives counters. Nil is none.
+	// Statsd receives counters and gauges. Nil is none.
 	Statsd *Statsd
 	// PrometheusAddr is an address for Prometheus, which reads PrometheusPath there. Empty leaves only the admin port.
 	PrometheusAddr, PrometheusPath string
@@ -58,7 +58,7 @@ type Exporters struct {
 	Tracing *Tracing
 }
 
-// Statsd is a server that receives counters.
+// Statsd is a server that receives counters and gauges.
 type Statsd struct {
 	// Network is tcp or udp, and Addr a host and a port.
 	Network, Addr string
@@ -180,7 +180,7 @@ func (t *Telemetry) Handler(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p := parseParent(r.Header.Get("Traceparent"), r.Header.Get("Tracestate")); p != nil {
+		if p := readParent(r.Header.Get); p != nil {
 			r = r.WithContext(context.WithValue(r.Context(), parentKey{}, p))
 		}
 		next.ServeHTTP(w, r)
@@ -261,8 +261,8 @@ const (
 	tcpPayload = 8 << 10
 )
 
-// A pusher periodically sends the increments of the counters to a statsd server. A server that is away affects only the
-// log; it receives the increments when it is back.
+// A pusher periodically sends the increments of the counters, and the gauges, to a statsd server. A server that is away
+// affects only the log; it receives the increments when it is back.
 type pusher struct {
 	to       *Statsd
 	registry *stats.Registry
@@ -312,6 +312,16 @@ func (p *pusher) send(ctx context.Context) error {
 	if p.to.Network == "udp" {
 		payload = udpPayload
 	}
+	add := func(name string, n uint64, kind string) {
+		line := fmt.Sprintf("%s%s:%d|%s%s\n", name, p.suffix, n, kind, p.tags)
+		if len(line) > payload { // a name too long for a packet is left out
+			return
+		}
+		if batch.Len()+len(line) > payload && err == nil {
+			_, err = batch.WriteTo(conn)
+		}
+		batch.WriteString(line)
+	}
 	before := p.sent
 	p.sent = make(map[string]uint64, len(before)) // without the counters that are gone
 	p.registry.Counters(func(name string, count uint64) {
@@ -320,15 +330,11 @@ func (p *pusher) send(ctx context.Context) error {
 		if count < before[name] { // its rule was gone for a while
 			grown = count
 		}
-		line := fmt.Sprintf("%s%s:%d|c%s\n", name, p.suffix, grown, p.tags)
-		if grown == 0 || len(line) > payload { // a name too long for a packet is left out
-			return
+		if grown > 0 {
+			add(name, grown, "c")
 		}
-		if batch.Len()+len(line) > payload && err == nil {
-			_, err = batch.WriteTo(conn)
-		}
-		batch.WriteString(line)
 	})
+	p.registry.Gauges(func(name string, now uint64) { add(name, now, "g") })
 	if err == nil {
 		_, err = batch.WriteTo(conn)
 	}

@@ -245,11 +245,17 @@ func receive(t *testing.T, conn net.PacketConn, n int) []string {
 
 func TestIncrementsAreSentUnderEnvoysNames(t *testing.T) {
 	for _, tt := range []struct {
-		dog   bool
-		first string
+		dog          bool
+		first, gauge string
 	}{
-		{false, "ratelimit.service.rate_limit.d.user.total_hits.__commit=a1_2.__team=edge:5|c"},
-		{true, "ratelimit.service.rate_limit.d.user.total_hits:5|c|#commit:a1_2,team:edge"},
+		{
+			false, "ratelimit.service.rate_limit.d.user.total_hits.__commit=a1_2.__team=edge:5|c",
+			"ratelimit.redis_pool.cx_active.__commit=a1_2.__team=edge:3|g",
+		},
+		{
+			true, "ratelimit.service.rate_limit.d.user.total_hits:5|c|#commit:a1_2,team:edge",
+			"ratelimit.redis_pool.cx_active:3|g|#commit:a1_2,team:edge",
+		},
 	} {
 		server := udp(t)
 		registry := stats.New(nil)
@@ -270,6 +276,13 @@ func TestIncrementsAreSentUnderEnvoysNames(t *testing.T) {
 			if !strings.Contains(got[i], want) || !strings.Contains(got[i], ":2|c") {
 				t.Errorf("the second round has %s, want 2 more of %s", got[i], want)
 			}
+		}
+		registry.Redis(func() (opened, closed uint64) { return 3, 0 })
+		p.push(t.Context())
+		p.push(t.Context())
+		got = receive(t, server, 3) // a counter once, and a gauge in each round
+		if got[0] != tt.gauge || got[1] != tt.gauge || !strings.Contains(got[2], "cx_total") {
+			t.Errorf("%q, want %s twice", got, tt.gauge)
 		}
 	}
 }

@@ -44,6 +44,36 @@ type parent struct {
 	trace, span []byte
 	state       string
 	flags       byte // 1: sampled
+	undecided   bool // the caller leaves to us whether it is sampled
+}
+
+// readParent reads the caller's span from the headers of W3C, or else those of B3. Header returns one by its name.
+func readParent(header func(name string) string) *parent {
+	if p := parseParent(header("traceparent"), header("tracestate")); p != nil {
+		return p
+	}
+	trace, span, sampled := header("x-b3-traceid"), header("x-b3-spanid"), header("x-b3-sampled")
+	if one := header("b3"); one != "" { // https://github.com/openzipkin/b3-propagation
+		fields := append(strings.SplitN(one, "-", 4), "", "")
+		trace, span, sampled = fields[0], fields[1], fields[2]
+	} else if header("x-b3-flags") == "1" {
+		sampled = "d" // debug, which is sampled
+	}
+	if len(trace) == 16 {
+		trace = "0000000000000000" + trace
+	}
+	p := parseParent(strings.ToLower("00-"+trace+"-"+span+"-00"), "")
+	if p == nil {
+		return nil
+	}
+	switch sampled {
+	case "1", "d", "true":
+		p.flags = 1
+	case "0", "false":
+	default:
+		p.undecided = true
+	}
+	return p
 }
 
 // parseParent reads the headers traceparent and tracestate. It returns nil if there is no valid traceparent.
@@ -69,13 +99,12 @@ func parentOf(ctx context.Context) *parent {
 	if p, ok := ctx.Value(parentKey{}).(*parent); ok {
 		return p
 	}
-	first := func(key string) string {
-		if values := metadata.ValueFromIncomingContext(ctx, key); len(values) > 0 {
+	return readParent(func(name string) string {
+		if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
 			return values[0]
 		}
 		return ""
-	}
-	return parseParent(first("traceparent"), first("tracestate"))
+	})
 }
 
 func (t *tracing) observe(ctx context.Context, o *decide.Observation) {
@@ -85,7 +114,7 @@ func (t *tracing) observe(ctx context.Context, o *decide.Observation) {
 		id = binary.BigEndian.Uint64(p.trace[8:])
 	}
 	sampled := t.share >= 1 || float64(id>>1) < t.share*(1<<63)
-	if p != nil && t.parentBased {
+	if p != nil && t.parentBased && !p.undecided {
 		sampled = p.flags&1 != 0
 	}
 	if !sampled {

@@ -55,6 +55,58 @@ func TestTraceparent(t *testing.T) {
 	}
 }
 
+// The headers of B3, over HTTP and gRPC: https://github.com/openzipkin/b3-propagation. Those of W3C win.
+func TestB3ContinuesATrace(t *testing.T) {
+	const short = "0000000000000000" + "8448eb211c80319c"
+	many := func(trace, span, more string) string {
+		return "x-b3-traceid=" + trace + " x-b3-spanid=" + span + " " + more
+	}
+	for headers, want := range map[string]string{ // the trace and whether the caller has it sampled, or "" for none
+		"b3=" + traceID + "-" + spanID + "-1":                                 traceID + " yes",
+		"b3=" + traceID + "-" + spanID + "-d-05e3ac9a4f6e3b90":                traceID + " yes",
+		"b3=" + traceID + "-" + spanID + "-0":                                 traceID + " no",
+		"b3=" + traceID + "-" + spanID:                                        traceID + " as we like",
+		"b3=" + short[16:] + "-" + spanID + "-1":                              short + " yes",
+		"b3=0":                                                                "",
+		"b3=" + traceID[1:] + "-" + spanID + "a-1":                            "",
+		"b3=" + traceID + "-" + spanID[1:] + "-1":                             "",
+		"b3=" + strings.Repeat("0", 32) + "-" + spanID + "-1":                 "",
+		"b3=" + strings.Repeat("-", 55):                                       "",
+		many(strings.ToUpper(traceID), spanID, "x-b3-sampled=1"):              traceID + " yes",
+		many(short[16:], spanID, "x-b3-sampled=true x-b3-parentspanid="+"05"): short + " yes",
+		many(traceID, spanID, "x-b3-sampled=false"):                           traceID + " no",
+		many(traceID, spanID, "x-b3-flags=1"):                                 traceID + " yes",
+		many(traceID, spanID, ""):                                             traceID + " as we like",
+		many(traceID, "", "x-b3-sampled=1"):                                   "",
+		"x-b3-sampled=1":                                                      "",
+		many(short, spanID, "traceparent=00-"+traceID+"-"+spanID+"-00"):       traceID + " no",
+		"b3=" + short + "-" + spanID + "-1 " + many(traceID, spanID, ""):      short + " yes",
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		md := metadata.MD{}
+		for _, header := range strings.Fields(headers) {
+			name, value, _ := strings.Cut(header, "=")
+			r.Header.Set(name, value)
+			md.Set(name, value)
+		}
+		over := map[string]*parent{"gRPC": parentOf(metadata.NewIncomingContext(t.Context(), md))}
+		handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { over["HTTP"] = parentOf(r.Context()) })
+		(&Telemetry{tracing: &tracing{}}).Handler(handler).ServeHTTP(httptest.NewRecorder(), r)
+		for port, p := range over {
+			got := ""
+			if p != nil && hex.EncodeToString(p.span) == spanID {
+				got = hex.EncodeToString(p.trace) + map[bool]string{true: " yes", false: " no"}[p.flags == 1]
+				if p.undecided {
+					got = hex.EncodeToString(p.trace) + " as we like"
+				}
+			}
+			if got != want {
+				t.Errorf("%s over %s: %q, want %q", headers, port, got, want)
+			}
+		}
+	}
+}
+
 func TestSampling(t *testing.T) {
 	const n = 2000
 	for _, c := range []struct {
@@ -66,6 +118,7 @@ func TestSampling(t *testing.T) {
 		{"OTEL_TRACES_SAMPLER=parentbased_always_off", "01", n, n}, {"OTEL_TRACES_SAMPLER=parentbased_always_off", "", 0, 0},
 		{"OTEL_TRACES_SAMPLER=parentbased_traceidratio OTEL_TRACES_SAMPLER_ARG=0.25", "00", 0, 0},
 		{"OTEL_TRACES_SAMPLER=parentbased_traceidratio OTEL_TRACES_SAMPLER_ARG=0.25", "", n / 5, n * 3 / 10},
+		{"OTEL_TRACES_SAMPLER=parentbased_always_off", "b3", 0, 0}, {"", "b3", n, n}, // without X-B3-Sampled it is ours to say
 		{"OTEL_TRACES_SAMPLER=traceidratio", "00", n, n},
 		{"OTEL_TRACES_SAMPLER=traceidratio OTEL_TRACES_SAMPLER_ARG=0.5", "01", 0, 0}, // by the ID, whose last half begins with 0x84
 	} {
@@ -76,7 +129,10 @@ func TestSampling(t *testing.T) {
 			t.Fatal(s.err)
 		}
 		ctx := t.Context()
-		if c.flags != "" {
+		switch {
+		case c.flags == "b3":
+			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("b3", traceID+"-"+spanID))
+		case c.flags != "":
 			ctx = metadata.NewIncomingContext(ctx, metadata.Pairs("traceparent", "00-"+traceID+"-"+spanID+"-"+c.flags))
 		}
 		for range n {
