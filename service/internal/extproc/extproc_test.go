@@ -253,7 +253,6 @@ func fieldsOf(m *ext.HeaderMutation) map[string]string {
 
 // A client learns from a response what the decision left to it, in the fields that the filter names.
 func TestAResponseHasTheFields(t *testing.T) {
-	w := begin(t)
 	for how, want := range map[string]map[string]string{
 		"": {
 			"ratelimit-policy": `"x-user:1000/1m";q=1000;w=60, "account:5/1m";q=5;w=60`,
@@ -261,7 +260,7 @@ func TestAResponseHasTheFields(t *testing.T) {
 		},
 		"&fields=none": {},
 	} {
-		s := w.open(question + how)
+		s := begin(t).open(question + how)
 		s.posts("/v1/chat/completions", pad(100, 200))
 		got := fieldsOf(s.ask(responseHeaders(false, ":status", "200")).GetResponseHeaders().GetResponse().GetHeaderMutation())
 		if !maps.Equal(got, want) {
