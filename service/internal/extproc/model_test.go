@@ -1,6 +1,7 @@
 package extproc_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -32,9 +33,7 @@ descriptors:
 - {key: all, limits: [2600/5000s], tokens: {format: openai, default_max: 150}}
 - {key: requests, limits: [12/5000s]}
 `
-	modelQuestion                         = "domain=ai&descriptor=header:x-user&descriptor=all=1&descriptor=requests=1"
-	modelWindow, modelStep                = 5000, 600
-	userTokens, allTokens, modelsRequests = 1000, 2600, 12
+	modelQuestion = "domain=ai&descriptor=header:x-user&descriptor=all=1&descriptor=requests=1"
 )
 
 // A pipe is the stream of one request to a service in this process.
@@ -68,13 +67,6 @@ func (p *pipe) ask(req *ext.ProcessingRequest) *ext.ProcessingResponse {
 	return <-p.responses
 }
 
-// A registrar keeps the service that registers.
-type registrar struct{ service ext.ExternalProcessorServer }
-
-func (r *registrar) RegisterService(_ *grpc.ServiceDesc, impl any) {
-	r.service = impl.(ext.ExternalProcessorServer)
-}
-
 // A call is an admitted request as the model sees it.
 type call struct {
 	*pipe
@@ -88,17 +80,19 @@ type call struct {
 
 // A model is an Envoy, its clients and its vendor before a service, with what has to count by the definition.
 type model struct {
-	t       *testing.T
+	*world
 	random  *rand.Rand
 	now     int64
-	move    func(seconds int64)
-	world   *world
 	service ext.ExternalProcessorServer
-	opts    extproc.Options
 	ended   chan struct{}
 	calls   []*call // all that were admitted
 	flying  []*call
 	refused int
+}
+
+// RegisterService implements grpc.ServiceRegistrar: it keeps the service.
+func (m *model) RegisterService(_ *grpc.ServiceDesc, impl any) {
+	m.service = impl.(ext.ExternalProcessorServer)
 }
 
 // restart begins another service on the same store. Requests that are in flight end with it, or go on.
@@ -109,24 +103,20 @@ func (m *model) restart(kill bool) {
 			m.end(0)
 		}
 	}
-	var to registrar
-	extproc.Register(&to, m.world.decider, m.opts, m.ended)
-	m.service = to.service
+	opts := extproc.Options{Room: new(conns.Room), Stats: stats.New(nil), Log: slog.New(slog.DiscardHandler)}
+	opts.Room.Add(1 << 20)
+	extproc.Register(m, m.decider, opts, m.ended)
 }
 
-// counted returns the tokens of calls in the last window, of a user or of all, and the calls.
-func (m *model) counted(user string, units func(*call) int64) (tokens, calls int64) {
+// window returns the tokens of the last window that have to count and that were served, of a user or of all, and the calls.
+func (m *model) window(user string) (counts, served, calls int64) {
 	for _, c := range m.calls {
-		if c.at > m.now-modelWindow && (user == "" || c.user == user) {
-			tokens += units(c)
-			calls++
+		if c.at > m.now-5000 && (user == "" || c.user == user) {
+			counts, served, calls = counts+c.counts, served+c.used, calls+1
 		}
 	}
-	return tokens, calls
+	return counts, served, calls
 }
-
-func counts(c *call) int64 { return c.counts }
-func usage(c *call) int64  { return c.used }
 
 // open sends a request, which has to be admitted if and only if all limits have room for the most that it can use.
 func (m *model) open() {
@@ -138,9 +128,7 @@ func (m *model) open() {
 			output = max(output, n)
 		}
 	}
-	if output == 0 {
-		output = 150
-	}
+	output = cmp.Or(output, 150)
 	m.random.Shuffle(len(fields), func(i, j int) { fields[i], fields[j] = fields[j], fields[i] })
 	body := `{"model":"m","prompt":"` + strings.Repeat("x", m.random.IntN(200)) + `",` + strings.Join(fields, ",") + "}"
 	c := &call{user: string(rune('a' + m.random.IntN(3))), at: m.now, bound: int64(len(body)) + output*answers}
@@ -148,9 +136,9 @@ func (m *model) open() {
 	c.pipe = &pipe{ctx: ctx, leave: leave, requests: make(chan *ext.ProcessingRequest), responses: make(chan *ext.ProcessingResponse), over: make(chan error, 1)}
 	go func(service ext.ExternalProcessorServer) { c.over <- service.Process(c.pipe) }(m.service)
 
-	ofUser, _ := m.counted(c.user, counts)
-	ofAll, requests := m.counted("", counts)
-	fits := ofUser+c.bound <= userTokens && ofAll+c.bound <= allTokens && requests < modelsRequests
+	ofUser, _, _ := m.window(c.user)
+	ofAll, _, requests := m.window("")
+	fits := ofUser+c.bound <= 1000 && ofAll+c.bound <= 2600 && requests < 12
 	c.ask(requestHeaders(false, ":method", "POST", ":path", "/v1/chat/completions", "x-user", c.user))
 	res := c.ask(requestBody(body))
 	if admitted := res.GetRequestBody() != nil; admitted != fits {
@@ -162,25 +150,16 @@ func (m *model) open() {
 		leave()
 		return
 	}
-	c.used, c.counts = 1+m.random.Int64N(c.bound), c.bound
-	if m.random.IntN(2) == 0 {
-		c.used = c.bound
-	}
+	c.used, c.counts = min(c.bound, 1+m.random.Int64N(2*c.bound)), c.bound
 	c.ends = []string{"usage", "usage", "trailers", "none", "gzip", "leaves", "leaves", "503", "429", "504"}[m.random.IntN(10)]
-	c.rest = "data: {\"choices\":[]}\n\n"
-	if m.random.IntN(2) == 0 {
-		c.rest = ""
-	}
 	last := fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}`, c.used/2, c.used-c.used/2)
-	switch {
+	switch c.rest = last; {
 	case c.ends == "none":
-		c.rest += "data: [DONE]\n\n"
+		c.rest = "data: [DONE]\n\n"
 	case c.ends == "503" || c.ends == "429":
 		c.rest, c.used = "{}", 0
-	case c.rest == "":
-		c.rest = last
-	default:
-		c.rest += "data: " + last + "\n\ndata: [DONE]\n\n"
+	case m.random.IntN(2) == 0:
+		c.rest = "data: {\"choices\":[]}\n\ndata: " + last + "\n\ndata: [DONE]\n\n"
 	}
 	m.calls, m.flying = append(m.calls, c), append(m.flying, c)
 }
@@ -232,17 +211,13 @@ func (m *model) end(i int) {
 
 // check compares what the service says is left with the model, and the tokens that the vendor served with the limits.
 func (m *model) check() {
-	for _, user := range []string{"a", "b", "c", ""} {
-		key, value, limit := "x-user", user, int64(userTokens)
-		if user == "" {
-			key, value, limit = "all", "1", allTokens
-		}
-		tokens, _ := m.counted(user, counts)
-		if left := m.world.left(key, value); left != limit-tokens {
-			m.t.Fatalf("at %d: %s %s has %d left of %d, and not %d", m.now, key, value, left, limit, limit-tokens)
-		}
-		if served, _ := m.counted(user, usage); served > limit {
-			m.t.Fatalf("at %d: %d tokens of %d were served in a window to %q", m.now, served, limit, user)
+	for _, of := range []struct {
+		user, key, value string
+		limit            int64
+	}{{"a", "x-user", "a", 1000}, {"b", "x-user", "b", 1000}, {"c", "x-user", "c", 1000}, {"", "all", "1", 2600}} {
+		counts, served, _ := m.window(of.user)
+		if left := m.left(of.key, of.value); left != of.limit-counts || served > of.limit {
+			m.t.Fatalf("at %d: %+v has %d left, and not %d; %d were served", m.now, of, left, of.limit-counts, served)
 		}
 	}
 }
@@ -267,17 +242,15 @@ func TestTokensOfEveryWindow(t *testing.T) {
 		t.Run(store, func(t *testing.T) {
 			for seed := range seeds[store] {
 				over, move := start(t)
-				m := &model{t: t, random: rand.New(rand.NewPCG(seed, 37)), move: move, ended: make(chan struct{})}
+				m := &model{random: rand.New(rand.NewPCG(seed, 37)), ended: make(chan struct{})}
 				m.world = &world{t: t, decider: servertest.Decider(t, over, modelRules)}
-				m.opts = extproc.Options{Room: new(conns.Room), Stats: stats.New(nil), Log: slog.New(slog.DiscardHandler)}
-				m.opts.Room.Add(1 << 20)
 				m.restart(false)
 				for range 400 {
 					switch n := m.random.IntN(40); {
 					case n == 0:
 						m.restart(m.random.IntN(2) == 0)
 					case n < 5:
-						m.now += modelStep
+						m.now += 600
 						move(m.now)
 					case n < 15:
 						m.open()
