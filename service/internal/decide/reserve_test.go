@@ -10,7 +10,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 )
 
@@ -184,11 +183,27 @@ descriptors:
 	}
 }
 
+// A lastFails fails parts that are not of k. When it is asked about a shadow, the caller leaves.
+type lastFails struct {
+	*memstore.Store
+	leave context.CancelFunc
+}
+
+func (s lastFails) Do(ctx context.Context, b *driver.Batch) error {
+	switch key := b.Ops[0].Key; {
+	case strings.Contains(key, "shadow"):
+		s.leave()
+		return ctx.Err()
+	case b.Ops[0].MayCharge() > 0 && !strings.Contains(key, "k"):
+		return errors.New("broken")
+	}
+	return s.Store.Do(ctx, b)
+}
+
 // A part that does not bind fails after those that bind were charged. The request goes ahead, and its charge can be settled.
 // Where a quota fails so, the request does not, and leaves no charge.
 func TestALastPartThatFailsLeavesNoCharge(t *testing.T) {
 	leaving, leave := context.WithCancel(t.Context())
-	store := memstore.New(nil)
 	d := deciderOn(t, `
 domain: d
 descriptors:
@@ -196,16 +211,7 @@ descriptors:
 - {key: shadow, limits: [1/1m], shadow_mode: true}
 - {key: quota, limits: [1/1m], quota_mode: true}
 - {key: other, limits: [1/1m], quota_mode: true}
-`, drivertest.Over(store, func(ctx context.Context, b *driver.Batch) error {
-		switch key := b.Ops[0].Key; {
-		case strings.Contains(key, "shadow"):
-			leave()
-			return ctx.Err()
-		case b.Ops[0].MayCharge() > 0 && !strings.Contains(key, "k"):
-			return errors.New("broken")
-		}
-		return store.Do(ctx, b)
-	}))
+`, lastFails{memstore.New(nil), leave})
 	answers, held, err := d.ReserveAll(leaving, Request{Domain: "d", Parts: []Part{part("k=a", 6), part("shadow=a", 1)}})
 	if err != nil || !answers[0].Allowed() || held[0].Units != 6 || answers[1].Source != sash.FromPolicy {
 		t.Fatalf("%+v, %+v, %v", answers, held, err)
