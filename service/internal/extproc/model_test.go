@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -84,7 +85,6 @@ type model struct {
 	random  *rand.Rand
 	now     int64
 	service ext.ExternalProcessorServer
-	ended   chan struct{}
 	calls   []*call // all that were admitted
 	flying  []*call
 	refused int
@@ -95,17 +95,14 @@ func (m *model) RegisterService(_ *grpc.ServiceDesc, impl any) {
 	m.service = impl.(ext.ExternalProcessorServer)
 }
 
-// restart begins another service on the same store. Requests that are in flight end with it, or go on.
+// restart begins another service on the same store, and kills the one before with the requests that are in flight, or not.
 func (m *model) restart(kill bool) {
-	close(m.ended)
-	if m.ended = make(chan struct{}); kill {
-		for len(m.flying) > 0 {
-			m.end(0)
-		}
+	for kill && len(m.flying) > 0 {
+		m.end(0)
 	}
 	opts := extproc.Options{Room: new(conns.Room), Stats: stats.New(nil), Log: slog.New(slog.DiscardHandler)}
 	opts.Room.Add(1 << 20)
-	extproc.Register(m, m.decider, opts, m.ended)
+	extproc.Register(m, m.decider, opts, nil)
 }
 
 // window returns the tokens of the last window that have to count and that were served, of a user or of all, and the calls.
@@ -166,46 +163,40 @@ func (m *model) open() {
 
 // proceed passes on a part of a response, and reports whether it was the last.
 func (m *model) proceed(c *call) (last bool) {
-	fields, n := []string{":status", "200"}, 1+m.random.IntN(len(c.rest))
-	switch {
-	case c.started:
-		part := c.rest[:n]
-		c.rest = c.rest[n:]
-		last = c.rest == ""
-		c.ask(responseBody(part, last && c.ends != "trailers"))
-		if last && c.ends == "trailers" {
-			c.ask(responseTrailers)
+	if !c.started {
+		encoding, status := "identity", "200"
+		switch c.ends {
+		case "gzip":
+			encoding = "gzip"
+		case "429", "503", "504":
+			status = c.ends
 		}
-		return last
-	case c.ends == "gzip":
-		fields = append(fields, "content-encoding", "gzip")
-	case c.ends[0] == '4' || c.ends[0] == '5':
-		fields[1] = c.ends
+		c.started = true
+		c.ask(responseHeaders(false, ":status", status, "content-encoding", encoding))
+		return false
 	}
-	c.started = true
-	c.ask(responseHeaders(false, fields...))
-	return false
+	n := 1 + m.random.IntN(len(c.rest))
+	part := c.rest[:n]
+	c.rest = c.rest[n:]
+	last = c.rest == ""
+	if c.ask(responseBody(part, last && c.ends != "trailers")); last && c.ends == "trailers" {
+		c.ask(responseTrailers)
+	}
+	return last
 }
 
 // end ends a call by itself, or in the middle. What has to count is what was used only if the end of the response says so.
 func (m *model) end(i int) {
 	c := m.flying[i]
 	m.flying = append(m.flying[:i], m.flying[i+1:]...)
-	if c.rest == "" {
-		<-c.over
+	if c.rest != "" {
+		c.leave()
 	}
-	if c.leave(); c.rest != "" {
-		<-c.over
-	}
-	switch c.ends {
-	case "503", "429":
-		if c.started {
-			c.counts = 0
-		}
-	case "usage", "trailers", "leaves":
-		if strings.Trim(c.rest, "\n") == "" { // the last event has come
-			c.counts = c.used
-		}
+	<-c.over
+	c.leave()
+	whole := strings.Trim(c.rest, "\n") == "" // the last event has come
+	if failed := c.used == 0 && c.started; failed || whole && slices.Contains([]string{"usage", "trailers", "leaves"}, c.ends) {
+		c.counts = c.used
 	}
 }
 
@@ -242,7 +233,7 @@ func TestTokensOfEveryWindow(t *testing.T) {
 		t.Run(store, func(t *testing.T) {
 			for seed := range seeds[store] {
 				over, move := start(t)
-				m := &model{random: rand.New(rand.NewPCG(seed, 37)), ended: make(chan struct{})}
+				m := &model{random: rand.New(rand.NewPCG(seed, 37))}
 				m.world = &world{t: t, decider: servertest.Decider(t, over, modelRules)}
 				m.restart(false)
 				for range 400 {
