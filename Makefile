@@ -221,6 +221,10 @@ test-original: redis ## run Envoy's rate limit service, record again what it ans
 run-envoy: redis build envoy ## run Envoy in front of an application and two instances of the service, with examples/envoy
 	@ENVOY="$(ENVOY)" exec examples/envoy/run
 
+.PHONY: run-tokens
+run-tokens: build envoy ## show how streams of a language model fill the token budget of a user, with Envoy and examples/tokens
+	@ENVOY="$(ENVOY)" exec examples/tokens/run
+
 .PHONY: test-kubernetes
 test-kubernetes: schemas ## validate the manifests of examples/kubernetes (gets kubeconform and the schemas of Kubernetes if missing; not part of make test)
 	KUBERNETES_DIR="$(KUBERNETES_DIR)" go test -tags kubernetes -count 1 -v -run Kubernetes ./service/cmd/sash

@@ -95,12 +95,26 @@ func vendors() []Profile {
 			Quotas: []QuotaFields{{UsedOfLimit: "X-Shopify-Shop-Api-Call-Limit"}},
 		},
 		{
-			Name: "openai",
-			Quotas: []QuotaFields{
-				{Limit: "X-RateLimit-Limit-Requests", Remaining: "X-RateLimit-Remaining-Requests", Reset: "X-RateLimit-Reset-Requests"},
-				{Unit: "tokens", Limit: "X-RateLimit-Limit-Tokens", Remaining: "X-RateLimit-Remaining-Tokens", Reset: "X-RateLimit-Reset-Tokens"},
-			},
-			Signs: []Sign{{Path: "error.code", Has: []string{"insufficient_quota"}, Means: UsedUp}}, // the credit is used up
+			Name:   "openai",
+			Quotas: openai,
+			Signs:  []Sign{{Path: "error.code", Has: []string{"insufficient_quota"}, Means: UsedUp}}, // the credit is used up
+		},
+		{
+			Name:   "azure-openai",
+			Quotas: openai, // some without Limit and Reset, or with -1 for what is not known
+		},
+		{
+			Name:     "gemini",
+			Quotas:   []QuotaFields{}, // it sends no fields
+			Signs:    []Sign{{Path: "error.details.violations.quotaId", Has: []string{"PerDay"}, Means: UsedUp}},
+			CoolDown: time.Minute, // beside those of a day its quotas are of a minute
+			Resets:   sash.CalendarDay,
+			Zone:     pacific(),
+		},
+		{
+			Name:   "bedrock",
+			Quotas: []QuotaFields{},                                                           // it sends no fields
+			Signs:  []Sign{{Path: "message", Has: []string{"tokens per day"}, Means: UsedUp}}, // when its day ends is not documented
 		},
 		{
 			Name: "anthropic",
@@ -136,7 +150,12 @@ func vendors() []Profile {
 	}
 }
 
-// pacific is the time zone of YouTube's days. Without a time zone database it has no summer time, when days begin an hour late.
+var openai = []QuotaFields{
+	{Limit: "X-RateLimit-Limit-Requests", Remaining: "X-RateLimit-Remaining-Requests", Reset: "X-RateLimit-Reset-Requests"},
+	{Unit: "tokens", Limit: "X-RateLimit-Limit-Tokens", Remaining: "X-RateLimit-Remaining-Tokens", Reset: "X-RateLimit-Reset-Tokens"},
+}
+
+// pacific is the time zone of Google's days. Without a time zone database it has no summer time, when days begin an hour late.
 func pacific() *time.Location {
 	zone, err := time.LoadLocation("America/Los_Angeles")
 	if err != nil {
@@ -150,8 +169,8 @@ func anthropic(unit string) QuotaFields {
 	return QuotaFields{Unit: unit, Limit: prefix + "-Limit", Remaining: prefix + "-Remaining", Reset: prefix + "-Reset"}
 }
 
-// Vendor returns the profile of a known API, in any case: anthropic, discord, github, meta, openai, shopify or youtube. It returns false
-// for others: write a profile, or use the zero one, which reads what most send, such as Atlassian, Hugging Face and Reddit.
+// Vendor returns the profile of a known API, in any case: anthropic, azure-openai, bedrock, discord, gemini, github, meta, openai, shopify
+// or youtube. It returns false for others: write a profile, or use the zero one, which reads what most send, such as Reddit.
 func Vendor(name string) (Profile, bool) {
 	for _, p := range vendors() {
 		if p.Name == strings.ToLower(name) {

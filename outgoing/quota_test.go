@@ -84,6 +84,9 @@ func TestReadEveryDialect(t *testing.T) {
 			[]quota{noReset(left(0, "requests", 40, 0))}},
 		{"openai", "openai", fields("x-ratelimit-limit-requests: 60", "x-ratelimit-limit-tokens: 150000", "x-ratelimit-remaining-requests: 59", "x-ratelimit-remaining-tokens: 149984", "x-ratelimit-reset-requests: 1s", "x-ratelimit-reset-tokens: 6m0s"),
 			[]quota{left(59, "requests", 60, time.Second), left(149984, "tokens", 150000, 6*time.Minute)}},
+		{"Azure OpenAI", "azure-openai", fields("x-ratelimit-remaining-requests: 79", "x-ratelimit-remaining-tokens: 61353"),
+			[]quota{noReset(left(79, "requests", 0, 0)), noReset(left(61353, "tokens", 0, 0))}},
+		{"Azure OpenAI, which does not know", "azure-openai", fields("x-ratelimit-limit-tokens: -1", "x-ratelimit-remaining-tokens: -1", "x-ratelimit-reset-tokens: 0"), nil},
 		{"the renamed field beside the unmerged one", "", fields(`RateLimit-Policy: "a";q=10;w=60`, `RateLimit: "a";a=7;w=30;c=1`, `RateLimit-Partition: "a";pk=:AAAA:`),
 			[]quota{windowed(left(7, "requests", 10, 30*time.Second), "a", time.Minute)}},
 		{"anthropic, all four", "anthropic", fields(

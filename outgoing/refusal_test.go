@@ -36,6 +36,17 @@ const (
 
 	openaiPaid = `{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`
 	openaiRate = `{"error":{"message":"Rate limit reached for requests","type":"requests","param":null,"code":"rate_limit_exceeded"}}`
+
+	azureRate = `{"error":{"code":"429","message":"Requests have exceeded token rate limit. Please retry after 45 seconds."}}`
+
+	geminiDay = `{"error":{"code":429,"message":"You exceeded your current quota.","status":"RESOURCE_EXHAUSTED","details":[
+		{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateContentInputTokensPerModelPerMinute-FreeTier"},
+			{"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier"}]},
+		{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"5s"}]}}`
+	geminiMinute = `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"violations":[{"quotaId":"GenerateRequestsPerMinutePerProjectPerModel"}]}]}}`
+
+	bedrockDay  = `{"message":"Too many tokens per day, please wait before trying again."}`
+	bedrockRate = `{"message":"Too many tokens, please wait before trying again."}`
 )
 
 func says(status int, body string, lines ...string) http.HandlerFunc {
@@ -91,6 +102,11 @@ func TestOneRefusalStopsAllProcesses(t *testing.T) {
 		"meta, code 104 is not code 4":      {"meta", says(400, metaProof), 0},
 		"openai, nothing is paid for":       {"openai", says(429, openaiPaid), time.Hour},
 		"openai, too fast":                  {"openai", says(429, openaiRate, "X-RateLimit-Remaining-Requests: 0", "X-RateLimit-Reset-Requests: 8.64s"), 8640 * time.Millisecond},
+		"azure-openai, too many tokens":     {"azure-openai", says(429, azureRate, "Retry-After: 45"), 45 * time.Second},
+		"gemini, the day's":                 {"gemini", says(429, geminiDay), untilMidnight},
+		"gemini, the minute's":              {"gemini", says(429, geminiMinute), time.Minute},
+		"bedrock, the day's":                {"bedrock", says(429, bedrockDay), time.Hour},
+		"bedrock, too fast":                 {"bedrock", says(429, bedrockRate), time.Second},
 		"an API that is not known at all":   {"", says(403, youtubeQuota), 0},
 	} {
 		bubble(t, name, func(t *testing.T) {
@@ -206,6 +222,26 @@ func TestLearntLimitsApplyToTheKeyWhereverItIsCharged(t *testing.T) {
 				if err := getPath(t, rt, path); errors.Is(err, sash.ErrLimited) != stopped {
 					t.Errorf("%s: %v", path, err)
 				}
+			}
+		})
+	}
+}
+
+// Tokens that the API says are left lower what may be sent, where others use its quota too; they never raise it.
+func TestTokensThatAreLeftLowerTheBudget(t *testing.T) {
+	for remaining, want := range map[string]int{"150": 2, "9999": 10} { // calls of 100 tokens
+		bubble(t, remaining, func(t *testing.T) {
+			opts := outgoing.Options{Refuse: true, Profile: vendor(t, "azure-openai"), Spread: -1}
+			opts.Base = handled(answer(200, "X-RateLimit-Remaining-Tokens: "+remaining))
+			tokens := func(*http.Request) (outgoing.Call, error) {
+				return outgoing.Call{Key: "tokens", Unit: "tokens", Cost: 100}, nil
+			}
+			rt, n := newRoundTripper(t, newStore(), tokens, &opts, sash.PerMinute(1000)), 0
+			for err := error(nil); err == nil; n++ {
+				_, err = get(t.Context(), rt)
+			}
+			if n != want+1 {
+				t.Errorf("%d calls pass, not %d", n-1, want)
 			}
 		})
 	}

@@ -71,6 +71,7 @@ type Tokens struct {
 	Format      string // the API that requests are for: openai, anthropic or gemini
 	DefaultMax  int64  // is written into requests that set no maximum output
 	AskForUsage bool   // makes streams of OpenAI's chat API end with their usage, which clients then get too
+	Elsewhere   int64  // is charged for each image, file, earlier response and tool that a body only names; zero rejects them
 }
 
 // tokens reads the key tokens.
@@ -80,6 +81,7 @@ func (b *ruleBody) tokens(n *yaml.Node, rule *Rule) {
 		"format":        b.Str("format", &rule.Tokens.Format),
 		"default_max":   func(n *yaml.Node) { rule.Tokens.DefaultMax = b.Units("default_max", n) },
 		"ask_for_usage": func(n *yaml.Node) { rule.Tokens.AskForUsage = b.Boolean("ask_for_usage", n) },
+		"elsewhere":     func(n *yaml.Node) { rule.Tokens.Elsewhere = b.Units("elsewhere", n) },
 	})
 	switch {
 	case !slices.Contains([]string{"openai", "anthropic", "gemini"}, rule.Tokens.Format):

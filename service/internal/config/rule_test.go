@@ -156,6 +156,7 @@ func TestAWrongRuleSaysWhatToWrite(t *testing.T) {
 		"limits: [10/1m]\ntokens: {}": "f.yaml:5: tokens: the format \"\" must be openai, anthropic or gemini",
 		"limits: [10/1m]\ntokens: {format: openai}\ncount_refused: true":                        "f.yaml:5: tokens beside count_refused",
 		"limits: [10/1m]\ntokens: {format: openai, default_max: 0}":                             "default_max",
+		"limits: [10/1m]\ntokens: {format: openai, elsewhere: -1}":                              "elsewhere",
 		"limits: [10/1m]\ncandidate: {limits: [5/1m]}\nshadow_mode: true":                       "f.yaml:5: candidate beside shadow_mode",
 		"limits: [10/1m]\ncandidate: {limits: [5/1m]}\nquota_mode: true":                        "f.yaml:5: candidate beside shadow_mode or quota_mode",
 		"limits: [10/1m]\ncandidate: {enforce_percent: 5}":                                      "f.yaml:5: candidate needs limits",

@@ -126,8 +126,8 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 		if !a.Limited() || a.refund || a.quota && quotas || !a.Soft() {
 			continue
 		}
-		if err := a.soften(a.alone(ctx, admitted)); err != nil {
-			return err
+		if err := a.alone(ctx, admitted); err != nil { // which refuses nothing: the others are charged already
+			a.Source, a.Cause = sash.FromPolicy, err
 		}
 	}
 	for i := range answers {
@@ -205,10 +205,11 @@ func (d *Decider) besideQuotas(ctx context.Context, binding []*Answer, answers [
 		return false, err
 	}
 	room, err := chargeQuotas(ctx, answers, admitted)
-	if err != nil || !admitted || room {
+	if !admitted || room {
 		return admitted, err
 	}
-	// The last quota lost its room to another request: the binding parts give back what they were charged. The caller may have left.
+	// The last quota lost its room to another request, or was not decided: the binding parts give back what they were charged. The
+	// caller may have left.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	for _, a := range binding {

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
 	"example.com/sash/memstore"
 )
 
@@ -179,6 +181,50 @@ descriptors:
 			t.Errorf("%d used: %v", used, err)
 		}
 	}
+}
+
+// A lastFails fails parts that are not of k. When it is asked about a shadow, the caller leaves.
+type lastFails struct {
+	*memstore.Store
+	leave context.CancelFunc
+}
+
+func (s lastFails) Do(ctx context.Context, b *driver.Batch) error {
+	switch key := b.Ops[0].Key; {
+	case strings.Contains(key, "shadow"):
+		s.leave()
+		return ctx.Err()
+	case b.Ops[0].MayCharge() > 0 && !strings.Contains(key, "k"):
+		return errors.New("broken")
+	}
+	return s.Store.Do(ctx, b)
+}
+
+// A part that does not bind fails after those that bind were charged. The request goes ahead, and its charge can be settled.
+// Where a quota fails so, the request does not, and leaves no charge.
+func TestALastPartThatFailsLeavesNoCharge(t *testing.T) {
+	leaving, leave := context.WithCancel(t.Context())
+	d := deciderOn(t, `
+domain: d
+descriptors:
+- {key: k, limits: [10/6h], tokens: {format: openai}}
+- {key: shadow, limits: [1/1m], shadow_mode: true}
+- {key: quota, limits: [1/1m], quota_mode: true}
+- {key: other, limits: [1/1m], quota_mode: true}
+`, lastFails{memstore.New(nil), leave})
+	answers, held, err := d.ReserveAll(leaving, Request{Domain: "d", Parts: []Part{part("k=a", 6), part("shadow=a", 1)}})
+	if err != nil || !answers[0].Allowed() || held[0].Units != 6 || answers[1].Source != sash.FromPolicy {
+		t.Fatalf("%+v, %+v, %v", answers, held, err)
+	}
+	expectLeft(t, d, "while the request runs", "k=a", 4)
+	settle(t, d, &held[0], 2)
+	expectLeft(t, d, "when it is over", "k=a", 8)
+
+	_, _, err = d.ReserveAll(t.Context(), Request{Domain: "d", Parts: []Part{part("k=b", 6), part("quota=a", 1), part("other=a", 1)}})
+	if err == nil {
+		t.Error("admitted without a quota")
+	}
+	expectLeft(t, d, "a quota that fails", "k=b", 10)
 }
 
 // What an instance decides alone only that instance can settle.

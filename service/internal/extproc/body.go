@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"path"
@@ -34,9 +35,10 @@ var outputs = []struct {
 }
 
 var (
-	errNoObject = errors.New("the body is compressed or is not one JSON object, so that its model is not known")
-	errPath     = errors.New("the body sets no maximum output, and which field does is not known for this path")
-	errModel    = errors.New("the body has a model that is no string, twice, or in other letters, and the API may read any")
+	errNoObject  = errors.New("the body is compressed or is not one JSON object, so that its model is not known")
+	errElsewhere = errors.New("the body names content whose tokens its bytes do not bound, and tokens of the rule has no cost for what is elsewhere")
+	errPath      = errors.New("the body sets no maximum output, and which field does is not known for this path")
+	errModel     = errors.New("the body has a model that is no string, twice, or in other letters, and the API may read any")
 )
 
 // read returns the model of a request, and whether it asks for a stream. An empty body has neither.
@@ -75,7 +77,13 @@ func prepare(uri string, body []byte, streams bool, tokens *config.Tokens) (outg
 			break
 		}
 	}
+	if tokens.Elsewhere > 0 {
+		opts.Costs = map[string]int64{"*": tokens.Elsewhere}
+	}
 	bound, err := outgoing.Estimate(body, opts)
+	if errors.Is(err, outgoing.ErrOutside) {
+		err = fmt.Errorf("%w%s", errElsewhere, strings.TrimPrefix(err.Error(), outgoing.ErrOutside.Error()))
+	}
 	if !known && err == nil && !bound.Named {
 		err = errPath
 	}

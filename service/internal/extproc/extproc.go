@@ -31,7 +31,6 @@ import (
 	"example.com/sash/service/internal/httpapi"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
-	"example.com/sash/service/internal/wire"
 )
 
 // questionKey is the initial metadata with what requests are counted by, as in forward-auth: domain=ai&descriptor=header:x-user.
@@ -48,6 +47,7 @@ const grace = 5 * time.Second
 // Options for a Service.
 type Options struct {
 	Timeout time.Duration // of one decision; zero is one second
+	Shadow  bool          // admits, unchanged, what the limits refuse or cannot count
 	Room    *conns.Room   // bounds the bodies that are being decided
 	Access  *access.Gate  // says which callers may decide; nil lets all
 	Stats   *stats.Registry
@@ -80,6 +80,7 @@ type process struct {
 	format   string // of errors
 	buffered bool   // Envoy sends the body as one, without its end if trailers follow
 	admitted bool
+	fields   http.Header          // of the response, by the decision
 	held     []decide.Reservation // tokens
 	meter    outgoing.Meter
 	status   int  // of the response
@@ -169,7 +170,7 @@ func (p *process) handle(req *ext.ProcessingRequest) (res *ext.ProcessingRespons
 				return refusal, true, nil
 			}
 		}
-		common := &ext.CommonResponse{HeaderMutation: set("accept-encoding", "identity")} // what is compressed cannot be read
+		common := &ext.CommonResponse{HeaderMutation: set(http.Header{"accept-encoding": {"identity"}})} // what is compressed cannot be read
 		res.Response = &ext.ProcessingResponse_RequestHeaders{RequestHeaders: &ext.HeadersResponse{Response: common}}
 	case *ext.ProcessingRequest_RequestBody:
 		if p.admitted || !p.buffered && !r.RequestBody.GetEndOfStream() {
@@ -181,14 +182,15 @@ func (p *process) handle(req *ext.ProcessingRequest) (res *ext.ProcessingRespons
 		}
 		common := &ext.CommonResponse{}
 		if body != nil {
-			common.HeaderMutation = set("content-length", strconv.Itoa(len(body)))
+			common.HeaderMutation = set(http.Header{"content-length": {strconv.Itoa(len(body))}})
 			common.BodyMutation = &ext.BodyMutation{Mutation: &ext.BodyMutation_Body{Body: body}}
 		}
 		res.Response = &ext.ProcessingResponse_RequestBody{RequestBody: &ext.BodyResponse{Response: common}}
 	case *ext.ProcessingRequest_RequestTrailers:
 		res.Response = &ext.ProcessingResponse_RequestTrailers{RequestTrailers: &ext.TrailersResponse{}}
 	case *ext.ProcessingRequest_ResponseHeaders:
-		res.Response = &ext.ProcessingResponse_ResponseHeaders{ResponseHeaders: &ext.HeadersResponse{}}
+		common := &ext.CommonResponse{HeaderMutation: set(p.fields)}
+		res.Response = &ext.ProcessingResponse_ResponseHeaders{ResponseHeaders: &ext.HeadersResponse{Response: common}}
 		last = r.ResponseHeaders.GetEndOfStream()
 	case *ext.ProcessingRequest_ResponseBody:
 		_, _ = p.meter.Write(r.ResponseBody.GetBody())
@@ -201,11 +203,16 @@ func (p *process) handle(req *ext.ProcessingRequest) (res *ext.ProcessingRespons
 	return res, last, nil
 }
 
-func set(name, value string) *ext.HeaderMutation {
-	return &ext.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{{
-		Header:       &corev3.HeaderValue{Key: name, RawValue: []byte(value)},
-		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
-	}}}
+// set returns fields of one value each, which replace others of their names.
+func set(fields http.Header) *ext.HeaderMutation {
+	all := &ext.HeaderMutation{}
+	for name := range fields {
+		all.SetHeaders = append(all.SetHeaders, &corev3.HeaderValueOption{
+			Header:       &corev3.HeaderValue{Key: name, RawValue: []byte(fields[name][0])},
+			AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+		})
+	}
+	return all
 }
 
 // described are the fields in which forward-auth reads what HTTP/2 has in pseudo-headers.
@@ -241,6 +248,17 @@ func (p *process) responseHeaders(h *ext.HttpHeaders) {
 
 // admit decides a request by its body, which may be empty. It returns the refusal, or the body to send instead; nil is the same.
 func (p *process) admit(body []byte) (refusal *ext.ProcessingResponse, changed []byte) {
+	refusal, changed = p.decide(body)
+	if said := refusal.GetImmediateResponse(); p.opts.Shadow && said != nil && said.GetStatus().GetCode() < http.StatusInternalServerError {
+		p.opts.Stats.Service.GlobalShadow.Add(1)
+		p.log.Log(slog.LevelWarn, "a request passes that would be refused without SHADOW_MODE", "refusal", string(said.GetBody()))
+		refusal, changed, p.fields = nil, nil, nil
+	}
+	p.admitted = refusal == nil
+	return refusal, changed
+}
+
+func (p *process) decide(body []byte) (refusal *ext.ProcessingResponse, changed []byte) {
 	if !p.opts.Room.Take(int64(len(body))) {
 		return p.refuse(http.StatusServiceUnavailable, "too many large requests are under way: send this one again", nil), nil
 	}
@@ -286,37 +304,34 @@ func (p *process) admit(body []byte) (refusal *ext.ProcessingResponse, changed [
 		p.log.Log(slog.LevelError, "no decision", "error", err)
 		return p.refuse(http.StatusServiceUnavailable, "the limits cannot be checked now", nil), nil
 	}
-	limits, denial := p.question.Disclose(answers)
-	if denial != nil {
-		for i, a := range answers {
-			for _, l := range a.Limits {
-				if n := parts[i].Cost; counts(rules[i]) && !a.Allowed() && n > l.Limit.Units {
-					return p.refuse(http.StatusRequestEntityTooLarge,
-						fmt.Sprintf("the request can use %d tokens, and the limit is %d: send a smaller one, or set a smaller maximum output", n, l.Limit.Units), nil), nil
-				}
+	p.fields = http.Header{}
+	denial := p.question.Disclose(answers, p.fields)
+	if denial == nil {
+		p.held = held
+		return nil, changed
+	}
+	if p.opts.Shadow {
+		p.opts.Stats.Shadowed(answers)
+	}
+	for i, a := range answers {
+		for _, l := range a.Limits {
+			if n := parts[i].Cost; counts(rules[i]) && !a.Allowed() && n > l.Limit.Units {
+				return p.refuse(http.StatusRequestEntityTooLarge,
+					fmt.Sprintf("the request can use %d tokens, and the limit is %d: send a smaller one, or set a smaller maximum output", n, l.Limit.Units), nil), nil
 			}
 		}
-		fields := http.Header{}
-		p.question.Fields.Set(fields, limits, slices.MaxFunc(answers, func(a, b decide.Answer) int { return a.At.Compare(b.At) }).At)
-		text := "the limit is reached"
-		if denial.RetryAfter > 0 {
-			seconds := strconv.FormatInt(wire.Seconds(denial.RetryAfter).RoundUp(), 10)
-			fields.Set("Retry-After", seconds)
-			text += ": try again in " + seconds + " seconds"
-		}
-		return p.refuse(http.StatusTooManyRequests, text, fields), nil
 	}
-	p.admitted = true
-	p.held = held
-	return nil, changed
+	text := "the limit is reached"
+	if seconds := p.fields.Get("Retry-After"); seconds != "" {
+		text += ": try again in " + seconds + " seconds"
+	}
+	return p.refuse(http.StatusTooManyRequests, text, p.fields), nil
 }
 
 // refuse answers the client in place of the upstream.
 func (p *process) refuse(code int, text string, fields http.Header) *ext.ProcessingResponse {
-	mutation := set("content-type", "application/json")
-	for name := range fields {
-		mutation.SetHeaders = append(mutation.SetHeaders, set(name, fields.Get(name)).SetHeaders...)
-	}
+	mutation := set(fields)
+	mutation.SetHeaders = append(mutation.SetHeaders, set(http.Header{"content-type": {"application/json"}}).SetHeaders...)
 	return &ext.ProcessingResponse{Response: &ext.ProcessingResponse_ImmediateResponse{ImmediateResponse: &ext.ImmediateResponse{
 		Status: &typev3.HttpStatus{Code: typev3.StatusCode(code)}, Headers: mutation, Body: problem(p.format, code, text), Details: "sash",
 	}}}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"strings"
 	"testing"
@@ -61,18 +62,18 @@ type world struct {
 
 func begin(t *testing.T) *world {
 	t.Helper()
-	return beginWith(t, "anonymous: {allow: [decide]}")
+	return beginWith(t, "anonymous: {allow: [decide]}", false)
 }
 
-// beginWith begins with a file of rights.
-func beginWith(t *testing.T, rights string) *world {
+// beginWith begins with a file of rights, and perhaps SHADOW_MODE.
+func beginWith(t *testing.T, rights string, shadow bool) *world {
 	t.Helper()
 	w := &world{t: t, decider: servertest.Decider(t, memstore.New(nil), policy), stats: stats.New(nil), ended: make(chan error, 1)}
 	quiet, gate := slog.New(slog.DiscardHandler), servertest.Gate(t, rights)
 	listener := servertest.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	protocol := rls.New(w.decider, &rls.Options{Access: gate, Log: quiet})
 	tokens := func(to grpc.ServiceRegistrar, ended <-chan struct{}) {
-		extproc.Register(to, w.decider, extproc.Options{Room: &protocol.Room, Access: gate, Stats: w.stats, Log: quiet}, ended)
+		extproc.Register(to, w.decider, extproc.Options{Shadow: shadow, Room: &protocol.Room, Access: gate, Stats: w.stats, Log: quiet}, ended)
 	}
 	server := rls.Server{Log: quiet, Lasting: []rls.Lasting{{Method: extproc.Method, Register: tokens}}}
 	var ctx context.Context
@@ -186,29 +187,17 @@ func pad(bytes, output int) string {
 
 const used = `data: {"choices":[]}` + "\n\n" + `data: {"usage":{"prompt_tokens":30,"completion_tokens":12}}` + "\n\ndata: [DONE]\n\n"
 
-// What a request reserved becomes what its response used, in each way in which Envoy says that it is over; otherwise it stays.
+// What a request reserved becomes what its response used, also where that is more. The model has the other ways in which it ends.
 func TestAResponseSettles(t *testing.T) {
-	ok := responseHeaders(false, ":status", "200")
 	for _, c := range []struct {
-		name   string
-		sends  []*ext.ProcessingRequest
-		leaves bool
-		used   int64
+		name, status, body string
+		used               int64
 	}{
-		{"end of the body", []*ext.ProcessingRequest{ok, responseBody(used[:60], false), responseBody(used[60:], false), responseBody("", true)}, false, 42},
-		{"trailers", []*ext.ProcessingRequest{ok, responseBody(used, false), responseTrailers}, false, 42},
-		{"one chunk", []*ext.ProcessingRequest{ok, responseBody(`{"usage":{"prompt_tokens":40,"completion_tokens":5}}`, true)}, false, 45},
-		{"left after all", []*ext.ProcessingRequest{ok, responseBody(used, false)}, true, 42},
-		{"left before the end", []*ext.ProcessingRequest{ok, responseBody(used[:len(used)-12], false)}, true, 300},
-		{"left before the response", nil, true, 300},
-		{"no usage", []*ext.ProcessingRequest{ok, responseBody("data: {}\n\ndata: [DONE]\n\n", true)}, false, 300},
-		{"gzip", []*ext.ProcessingRequest{responseHeaders(false, ":status", "200", "content-encoding", "gzip"), responseBody(used, true)}, false, 300},
-		{"400", []*ext.ProcessingRequest{responseHeaders(false, ":status", "400"), responseBody("{}", true)}, false, 0},
-		{"503 without a body", []*ext.ProcessingRequest{responseHeaders(true, ":status", "503")}, false, 0},
-		{"504 of a proxy", []*ext.ProcessingRequest{responseHeaders(true, ":status", "504")}, false, 300},
-		{"524 of a proxy, and left", []*ext.ProcessingRequest{responseHeaders(false, ":status", "524")}, true, 300},
-		{"503, and left", []*ext.ProcessingRequest{responseHeaders(false, ":status", "503")}, true, 0},
-		{"overrun", []*ext.ProcessingRequest{ok, responseBody(`{"usage":{"prompt_tokens":400,"completion_tokens":5}}`, true)}, false, 405},
+		{"one chunk", "200", `{"usage":{"prompt_tokens":40,"completion_tokens":5}}`, 45},
+		{"events", "200", used, 42},
+		{"503 without a body", "503", "", 0},
+		{"504 of a proxy", "504", "", 300},
+		{"overrun", "200", `{"usage":{"prompt_tokens":400,"completion_tokens":5}}`, 405},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := begin(t)
@@ -219,25 +208,88 @@ func TestAResponseSettles(t *testing.T) {
 			if left := w.left("x-user", "ann"); left != 700 {
 				t.Errorf("%d left while the request runs", left)
 			}
-			for _, req := range c.sends {
-				s.ask(req)
+			if s.ask(responseHeaders(c.body == "", ":status", c.status)); c.body != "" {
+				s.ask(responseBody(c.body, true))
 			}
-			if c.leaves {
-				s.leave()
-			} else if err := s.ends(); err != nil {
-				t.Error(err)
-			}
-			if c.leaves && c.used == 300 {
-				time.Sleep(50 * time.Millisecond) // in which nothing is given back
-			}
-			servertest.Wait(t, "other units are left", func() bool { return w.left("x-user", "ann") == 1000-c.used })
-			if requests := w.left("account", "all"); requests != 4 {
-				t.Errorf("%d requests left", requests)
+			servertest.Check(t, s.ends())
+			if tokens, requests := w.left("x-user", "ann"), w.left("account", "all"); tokens != 1000-c.used || requests != 4 {
+				t.Errorf("%d tokens and %d requests left", tokens, requests)
 			}
 			if over := testutil.ToFloat64(w.stats.Overrun); over != float64(max(0, c.used-300)) {
 				t.Errorf("%v tokens over the estimate", over)
 			}
 		})
+	}
+}
+
+// fieldsOf returns the fields that an answer sets.
+func fieldsOf(m *ext.HeaderMutation) map[string]string {
+	fields := map[string]string{}
+	for _, h := range m.GetSetHeaders() {
+		fields[strings.ToLower(h.GetHeader().GetKey())] = string(h.GetHeader().GetRawValue())
+	}
+	return fields
+}
+
+// A client learns from a response what the decision left to it, in the fields that the filter names.
+func TestAResponseHasTheFields(t *testing.T) {
+	for how, want := range map[string]map[string]string{
+		"": {
+			"ratelimit-policy": `"x-user:1000/1m";q=1000;w=60, "account:5/1m";q=5;w=60`,
+			"ratelimit":        `"x-user:1000/1m";r=700;t=60, "account:5/1m";r=4;t=60`,
+		},
+		"&fields=none": {},
+	} {
+		s := begin(t).open(question + how)
+		s.posts("/v1/chat/completions", pad(100, 200))
+		got := fieldsOf(s.ask(responseHeaders(false, ":status", "200")).GetResponseHeaders().GetResponse().GetHeaderMutation())
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: %v, not %v", how, got, want)
+		}
+		s.leave()
+	}
+}
+
+// A rule may say what content costs that the body only names: each use counts.
+func TestContentElsewhereMayHaveACost(t *testing.T) {
+	w := begin(t)
+	w.use("domain: ai\ndescriptors: [{key: x-user, limits: [2000/1m], tokens: {format: openai, elsewhere: 500}}]")
+	for body, content := range map[string]int64{
+		`{"max_tokens":1,"previous_response_id":"a"}`:                                                                    500,
+		`{"max_tokens":1,"prompt":{"id":"a"},"tools":[{"type":"web_search"},{"type":"function"}]}`:                       1000,
+		`{"max_tokens":1,"messages":[{"content":[{"image_url":{"url":"a"}},{"file_id":"b"},{"image_url":{"url":""}}]}]}`: 1500,
+	} {
+		s := w.open("domain=ai&descriptor=header:x-user")
+		if res := s.posts("/v1/chat/completions", body, "x-user", body); res.GetRequestBody() == nil {
+			t.Errorf("%s: %v", body, res)
+		}
+		if left := w.left("x-user", body); left != 2000-content-int64(len(body))-1 {
+			t.Errorf("%s: %d left", body, left)
+		}
+		s.leave()
+	}
+}
+
+// With SHADOW_MODE nothing is refused, and what would be is counted.
+func TestShadowMode(t *testing.T) {
+	w := beginWith(t, "anonymous: {allow: [decide]}", true)
+	for i, body := range []string{pad(500, 500), pad(500, 500), pad(500, 501), "\x1f\x8b", `{"max_tokens":1,"previous_response_id":"a"}`} {
+		s := w.open("domain=ai&descriptor=header:x-user")
+		if res := s.posts("/v1/chat/completions", body); res.GetRequestBody() == nil || res.GetRequestBody().GetResponse().GetBodyMutation() != nil {
+			t.Errorf("%.40s: %v", body, res)
+		}
+		fields := fieldsOf(s.ask(responseHeaders(false, ":status", "200")).GetResponseHeaders().GetResponse().GetHeaderMutation())
+		if (fields["ratelimit"] != "") != (i == 0) || fields["retry-after"] != "" || w.stats.Service.GlobalShadow.Load() != uint64(i) {
+			t.Errorf("%.40s: %v, and %d passed so far", body, fields, w.stats.Service.GlobalShadow.Load())
+		}
+		s.ask(responseBody(used, true))
+		servertest.Check(t, s.ends())
+		if left := w.left("x-user", "ann"); left != 1000-42 {
+			t.Errorf("%.40s: %d left", body, left)
+		}
+	}
+	if n := w.stats.Rule("ai.x-user")[stats.Shadow].Load(); n != 1000+1001 {
+		t.Errorf("%d units in shadow mode", n)
 	}
 }
 
@@ -299,10 +351,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		s := w.open("domain=ai&descriptor=header:" + c.user)
 		res := s.posts("/v1/chat/completions", c.body, c.user, c.value).GetImmediateResponse()
-		fields := map[string]string{}
-		for _, h := range res.GetHeaders().GetSetHeaders() {
-			fields[strings.ToLower(h.GetHeader().GetKey())] = string(h.GetHeader().GetRawValue())
-		}
+		fields := fieldsOf(res.GetHeaders())
 		refused := c.status == 429
 		if int(res.GetStatus().GetCode()) != c.status || !strings.Contains(string(res.GetBody()), c.want) || fields["content-type"] != "application/json" ||
 			(fields["retry-after"] != "") != refused || (fields["ratelimit"] != "") != refused {
@@ -399,7 +448,7 @@ func TestAFilterThatIsConfiguredWrongly(t *testing.T) {
 
 // A caller needs the right to decide in the domain that the filter names.
 func TestACallerWithoutTheRight(t *testing.T) {
-	w := beginWith(t, "anonymous: {allow: {web: [decide]}}")
+	w := beginWith(t, "anonymous: {allow: {web: [decide]}}", false)
 	if err := w.open(question).ends(); status.Code(err) != codes.Unauthenticated {
 		t.Error(err)
 	}

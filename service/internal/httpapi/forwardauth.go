@@ -64,18 +64,10 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, err, &wire.Undecided)
 		return
 	}
-	limits, denial := question.Disclose(answers)
-	last := slices.MaxFunc(answers, func(a, b decide.Answer) int { return a.At.Compare(b.At) }).At
-	if last.IsZero() { // the store decided nothing
-		last = time.Now()
-	}
-	question.Fields.Set(w.Header(), limits, last)
+	denial := question.Disclose(answers, w.Header())
 	if denial == nil {
 		w.WriteHeader(http.StatusOK)
 		return
-	}
-	if denial.RetryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.FormatInt(wire.Seconds(denial.RetryAfter).RoundUp(), 10))
 	}
 	denial.Write(w)
 }
@@ -93,9 +85,9 @@ func (h *Handler) ask(q *Question, r *http.Request) ([]decide.Part, error) {
 	return q.Parts(r.Header)
 }
 
-// Disclose joins the answers into what the client learns, without limits that do not bind: the limits, and the refusal, or
-// nil. Its time to retry is zero when waiting does not help.
-func (q *Question) Disclose(answers []decide.Answer) ([]sash.LimitResult, *httplimit.Denial) {
+// Disclose joins the answers into what the client learns, without limits that do not bind: the fields, which it sets, and the
+// refusal, or nil. Its time to retry is zero when waiting does not help.
+func (q *Question) Disclose(answers []decide.Answer, fields http.Header) *httplimit.Denial {
 	var limits []sash.LimitResult
 	denial, refused := &httplimit.Denial{Status: q.deny}, false
 	for i := range answers {
@@ -123,10 +115,18 @@ func (q *Question) Disclose(answers []decide.Answer) ([]sash.LimitResult, *httpl
 			limits = append(limits, l)
 		}
 	}
-	if !refused {
-		return limits, nil
+	last := slices.MaxFunc(answers, func(a, b decide.Answer) int { return a.At.Compare(b.At) }).At
+	if last.IsZero() { // the store decided nothing
+		last = time.Now()
 	}
-	return limits, denial
+	q.Fields.Set(fields, limits, last)
+	if !refused {
+		return nil
+	}
+	if denial.RetryAfter > 0 {
+		fields.Set("Retry-After", strconv.FormatInt(wire.Seconds(denial.RetryAfter).RoundUp(), 10))
+	}
+	return denial
 }
 
 // A Question is the configuration of forward-auth that the URL has, the same for all clients.

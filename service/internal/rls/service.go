@@ -153,11 +153,7 @@ func (s *Service) decide(ctx context.Context, port decide.Port, req *pb.RateLimi
 		return nil, s.failure(ctx, err, len(parts) > 1)
 	}
 	if s.opts.Shadow && s.opts.Counting == nil { // Envoy's service counts it in global_shadow_mode only
-		for i := range answers {
-			if a := &answers[i]; a.Refused && !a.Soft() && !a.Replaced && a.Metric != "" && a.Cost > 0 {
-				s.opts.Stats.Rule(a.Metric)[stats.Shadow].Add(uint64(min(a.Cost, sash.MaxUnits)))
-			}
-		}
+		s.opts.Stats.Shadowed(answers)
 	}
 	return s.response(req, parts, answers), nil
 }

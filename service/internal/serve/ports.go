@@ -82,7 +82,7 @@ func (s *instance) runners(draining <-chan struct{}, ports ports) []func(context
 		server.Ready, server.Draining, server.Connections, server.Log = s.ready(), draining, s.bounds("grpc", data), s.Log
 		given := &quota.Service{Decider: s.decider, Access: s.gate, Timeout: s.patience(), Log: s.Log}
 		tokens := func(to grpc.ServiceRegistrar, ended <-chan struct{}) {
-			opts := extproc.Options{Timeout: s.patience(), Room: &protocol.Room, Access: s.gate, Stats: s.stats, Log: s.Log}
+			opts := extproc.Options{Timeout: s.patience(), Shadow: envoy.Shadow, Room: &protocol.Room, Access: s.gate, Stats: s.stats, Log: s.Log}
 			extproc.Register(to, s.decider, opts, ended)
 		}
 		server.Lasting = []rls.Lasting{

@@ -153,6 +153,15 @@ func (r *Registry) Observe(_ context.Context, o *decide.Observation) {
 	}
 }
 
+// Shadowed counts the units of answers that refuse a request which is admitted all the same.
+func (r *Registry) Shadowed(answers []decide.Answer) {
+	for i := range answers {
+		if a := &answers[i]; a.Refused && !a.Soft() && !a.Replaced && a.Metric != "" && a.Cost > 0 {
+			r.Rule(a.Metric)[Shadow].Add(uint64(min(a.Cost, sash.MaxUnits)))
+		}
+	}
+}
+
 // Invalid counts a request that was not decided because it is wrong: no observer learns of one that is not even a request.
 func (r *Registry) Invalid() { r.requests[decide.Invalid][decide.FromConfig].Add(1) }
 
