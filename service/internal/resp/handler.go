@@ -28,6 +28,7 @@ type Handler struct {
 	opts    Options
 	log     throttle.Log
 	slots   chan struct{} // one for each goroutine that decides a part of a pipeline
+	scripts scripts
 }
 
 // Options for a Handler. The zero value is the default.
@@ -184,6 +185,39 @@ func reset(ctx context.Context, c *conn, args [][]byte) error {
 		return c.handler.refusal(err, &notReset)
 	}
 	c.out.status("OK")
+	return nil
+}
+
+// allCharges are limits that count whatever a key was charged.
+var allCharges = []sash.Limit{{Units: sash.MaxUnits, Window: sash.MaxWindow}}
+
+// del answers DEL and UNLINK key [key …], of keys that bring their limits along, with how many of them the store had.
+func del(ctx context.Context, c *conn, args [][]byte) error {
+	if _, err := c.permit(decide.OfRequest, access.Refund|access.Override); err != nil {
+		return err
+	}
+	for _, key := range args {
+		if err := checkKey(string(key)); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.handler.opts.Timeout)
+	defer cancel()
+	there := int64(0)
+	for _, key := range args {
+		req := decide.Given(string(key), allCharges, nil)
+		answers, err := c.handler.decider.Peek(ctx, req)
+		if err == nil {
+			err = c.handler.decider.ResetFor(ctx, req)
+		}
+		if err != nil {
+			return c.handler.refusal(err, &notReset)
+		}
+		if answers[0].Limits[0].Remaining < sash.MaxUnits {
+			there++
+		}
+	}
+	c.out.number(there)
 	return nil
 }
 
