@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,11 +59,14 @@ func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 // have room, and none is otherwise but those of Part.Always. Parts that do not bind are charged, each by itself, when the others
 // were admitted, and so are quotas, one of which must have room: see Request.Quota.
 //
+// Of a request with Any one part is charged, which is the only answer: one that nothing limits, or else the one with most room, as
+// sash.Limiter.AllowAny has it. Parts that do not bind come last. If no part has room, the answer is that of the shortest retry time.
+//
 // Up to sash.MaxSubjects parts of one algorithm and resolution are one atomic step in memory, on one Redis
 // server, and on a cluster where they share a slot. More are decided step by step: see
 // apart.Decide.
 //
-// Errors are sash.ErrInvalidLimit for an override that cannot be enforced, sash.ErrUnsupported, sash.ErrUnavailable,
+// Errors are ErrParts, sash.ErrInvalidLimit for an override that cannot be enforced, sash.ErrUnsupported, sash.ErrUnavailable,
 // config.ErrNone, and the context's; and, unless the request is Lenient, config.ErrUnknownDomain, sash.ErrInvalidCost and
 // sash.ErrCostAboveLimit.
 func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
@@ -73,7 +77,12 @@ func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
 		if len(answers) == 1 && answers[0].queue > 0 {
 			defer d.inQueue(ctx, &req, &answers[0])()
 		}
-		if err = d.charge(ctx, &req, answers); err == nil {
+		if req.Any {
+			answers, err = d.choose(ctx, &req, answers)
+		} else {
+			err = d.charge(ctx, &req, answers)
+		}
+		if err == nil {
 			d.compare(ctx, answers)
 		}
 	}
@@ -96,7 +105,7 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 	}
 	for i := range req.held {
 		a := &answers[i]
-		if a.settles = a.Rule != nil && a.Rule.Tokens != nil; a.settles && a.limits != nil && a.limits.opts.CountRefused {
+		if a.settles = !req.Lenient || a.Rule != nil && a.Rule.Tokens != nil; a.settles && a.limits != nil && a.limits.opts.CountRefused {
 			return ErrCountsRefused
 		}
 	}
@@ -274,6 +283,10 @@ func (d *Decider) Peek(ctx context.Context, req Request) ([]Answer, error) {
 			err = a.soften(a.look(ctx))
 			room = room || a.quota && !a.Refused
 		}
+	}
+	if req.Any && err == nil {
+		best := slices.MinFunc(order(len(answers)), func(i, j int) int { return answers[i].better(&answers[j]) })
+		return choice(&req, answers, best), answers[best].ever()
 	}
 	if room {
 		spare(answers)

@@ -16,6 +16,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/apart"
 	"example.com/sash/service/internal/config"
 )
 
@@ -27,7 +28,7 @@ const settleTime = time.Second
 
 var (
 	// ErrCountsRefused means that a rule charges refused requests, so that its charges cannot be settled.
-	ErrCountsRefused = errors.New("a rule with count_refused takes no reservations")
+	ErrCountsRefused = errors.New("a rule with count_refused takes no reservations, and is none of several to choose from")
 	// ErrKept means that a reservation cannot be settled here: its estimate stays charged until it leaves.
 	ErrKept = errors.New("the reservation cannot be settled here")
 )
@@ -84,15 +85,26 @@ func (d *Decider) Reserve(ctx context.Context, req Request) (Answer, *Reservatio
 	return answers[0], req.reserved, nil
 }
 
-// ReserveAll is Decide for a request whose costs are estimates where rules count tokens. Settle corrects each by the reservation of
-// its part. Other parts, and those that were not charged, have a zero one. A refusal comes with none. Errors are those of Decide, and ErrCountsRefused.
+// ReserveAll is Decide for a request whose costs are estimates, of a Lenient one only where rules count tokens. Settle corrects each by
+// the reservation of its part. Other parts, and those that were not charged, have a zero one. A refusal comes with none. A caller who
+// leaves before the answer is not charged, as with Reserve. Errors are those of Decide, and ErrCountsRefused.
 func (d *Decider) ReserveAll(ctx context.Context, req Request) ([]Answer, []Reservation, error) {
 	req.held = make([]Reservation, len(req.Parts))
-	answers, err := d.Decide(ctx, req)
-	if slices.ContainsFunc(answers, func(a Answer) bool { return !a.Allowed() }) {
+	answers, err := apart.Outlive(ctx, nil, func(ctx context.Context) ([]Answer, error) {
+		answers, err := d.Decide(ctx, req)
+		if slices.ContainsFunc(answers, func(a Answer) bool { return !a.Allowed() }) {
+			clear(req.held)
+		}
+		return answers, err
+	}, func([]Answer) {
+		for i := range req.held {
+			_ = d.Settle(ctx, &req.held[i], 0)
+		}
+	})
+	if err != nil || slices.ContainsFunc(answers, func(a Answer) bool { return !a.Allowed() }) {
 		return answers, nil, err
 	}
-	return answers, req.held, err
+	return answers, req.held[:len(answers)], nil
 }
 
 // reserve charges a part, and fills in its reservation.
@@ -204,6 +216,50 @@ func (d *Decider) Settle(ctx context.Context, r *Reservation, used int64) error 
 	}
 	d.queues.settled(place{failover.Client(ctx), r.Key}, r.ID, used, r.Units)
 	return nil
+}
+
+// Extend charges what reservations hold anew, in one step, so that each counts for a whole window from now: for a call in flight that
+// holds its slot for longer. It reports false, and changes nothing, if a charge has left or was given back. The error is ErrKept for
+// charges in several places, of a booking, or that the store did not make or cannot extend, and sash.ErrUnavailable.
+func (d *Decider) Extend(ctx context.Context, held ...*Reservation) (bool, error) {
+	b := driver.Batch{}
+	var charged []*Reservation
+	for _, r := range held {
+		switch {
+		case r.Units == 0:
+			continue
+		case r.Source == sash.FromLocal || r.Delay > 0 || len(charged) > 0 && r.Place != charged[0].Place:
+			return false, fmt.Errorf("%w: it was booked ahead, was made while the store was unavailable, or is in several places", ErrKept)
+		}
+		set := r.settlement(0)
+		set.ID = ""
+		charged, b.Ops = append(charged, r), append(b.Ops, driver.Op{Kind: driver.Extend, Settlement: set})
+	}
+	if len(charged) == 0 {
+		return true, nil
+	}
+	store, err := d.stores(charged[0].Place)
+	if err == nil && store.Powers()&driver.CanExtend == 0 {
+		err = sash.ErrUnsupported
+	}
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", ErrKept, err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	err = store.Do(ctx, &b)
+	switch {
+	case errors.Is(err, sash.ErrUnsupported), errors.Is(err, driver.ErrApart):
+		return false, fmt.Errorf("%w: %w", ErrKept, err)
+	case err != nil:
+		return false, failure(context.Background(), err)
+	case b.Ops[0].Answer.At == 0:
+		return false, nil
+	}
+	for i, r := range charged {
+		r.At = time.UnixMicro(b.Ops[i].Answer.At)
+	}
+	return true, nil
 }
 
 // queues bound what a client holds of each subject's queue by bookings that wait: no more than it leaves free, as
