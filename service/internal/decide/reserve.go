@@ -221,19 +221,20 @@ func (d *Decider) Settle(ctx context.Context, r *Reservation, used int64) error 
 // Extend charges what reservations hold anew, in one step, so that each counts for a whole window from now: for a call in flight that
 // holds its slot for longer. It reports false, and changes nothing, if a charge has left or was given back. The error is ErrKept for
 // charges in several places, of a booking, or that the store did not make or cannot extend, and sash.ErrUnavailable.
-func (d *Decider) Extend(ctx context.Context, held ...*Reservation) (bool, error) {
+func (d *Decider) Extend(ctx context.Context, held []Reservation) (bool, error) {
 	b := driver.Batch{}
 	var charged []*Reservation
-	for _, r := range held {
-		switch {
+	for i := range held {
+		switch r := &held[i]; {
 		case r.Units == 0:
 			continue
 		case r.Source == sash.FromLocal || r.Delay > 0 || len(charged) > 0 && r.Place != charged[0].Place:
 			return false, fmt.Errorf("%w: it was booked ahead, was made while the store was unavailable, or is in several places", ErrKept)
+		default:
+			set := r.settlement(0)
+			set.ID = ""
+			charged, b.Ops = append(charged, r), append(b.Ops, driver.Op{Kind: driver.Extend, Settlement: set})
 		}
-		set := r.settlement(0)
-		set.ID = ""
-		charged, b.Ops = append(charged, r), append(b.Ops, driver.Op{Kind: driver.Extend, Settlement: set})
 	}
 	if len(charged) == 0 {
 		return true, nil

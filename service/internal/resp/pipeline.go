@@ -161,6 +161,7 @@ var commands = map[string]command{
 	"cl.throttle":  {decides: throttled}, // which counts its arguments itself
 	"sash.allow":   {least: 4, decides: allow},
 	"sash.book":    {least: 4, decides: book},
+	"sash.extend":  {least: 2, decides: extend, settles: true},
 	"sash.peek":    {least: 4, decides: peek},
 	"sash.reserve": {least: 4, decides: reserve},
 	"sash.reset":   {least: 4, run: reset},
