@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,8 +53,9 @@ func TestATokenHoldsTheWholeReservation(t *testing.T) {
 			"99999/month@America/Argentina/ComodRivadavia", "99998/day@America/Argentina/ComodRivadavia", "99997/hour@America/Argentina/ComodRivadavia"),
 	} {
 		token := sealer.Seal(*r)
-		if len(token) > MaxToken {
-			t.Errorf("%d bytes", len(token))
+		parts := sealer.Seal(slices.Repeat([]decide.Reservation{*r}, sash.MaxSubjects)...)
+		if held, err := opener.Open(parts); len(parts) > MaxToken || len(held) != sash.MaxSubjects || !reflect.DeepEqual(held[3], held[0]) {
+			t.Errorf("%d bytes, %+v, %v", len(parts), held, err)
 		}
 		all, err := opener.Open(token)
 		if err != nil || len(all) != 1 {
