@@ -1,10 +1,10 @@
 package decide
 
 import (
-	"cmp"
 	"context"
 	crand "crypto/rand"
 	"errors"
+	"math"
 	"math/rand/v2"
 
 	"example.com/sash/driver"
@@ -101,26 +101,21 @@ func (a *Answer) ever() error {
 	return a.limits.fits(a.need)
 }
 
-// better compares two answers to a look, as choose does: the part that is to be charged comes first.
-func (a *Answer) better(b *Answer) int {
-	rank := func(a *Answer) (kind int, wait, room float64) {
-		room = 1
-		for _, l := range a.Limits {
-			room = min(room, float64(l.Remaining-a.need)/float64(l.Limit.Units))
-		}
-		switch {
-		case a.BannedBy != nil, a.never:
-			kind = 4
-		case a.Soft():
-			kind = 2
-		case a.Refused:
-			kind = 3
-		case a.Limited():
-			kind = 1
-		}
-		return kind, float64(a.RefusedBy.RetryAfter), -room
+// rank orders answers to a look as choose does: the part that is to be charged has the lowest.
+func (a *Answer) rank() float64 {
+	room := 1.0
+	for _, l := range a.Limits {
+		room = min(room, float64(l.Remaining-a.need)/float64(l.Limit.Units))
 	}
-	kindA, waitA, roomA := rank(a)
-	kindB, waitB, roomB := rank(b)
-	return cmp.Or(cmp.Compare(kindA, kindB), cmp.Compare(waitA, waitB), cmp.Compare(roomA, roomB))
+	switch {
+	case a.BannedBy != nil || a.never:
+		return math.Inf(1)
+	case a.Refused && !a.Soft():
+		return 2 + float64(a.RefusedBy.RetryAfter)
+	case a.Soft():
+		return 1
+	case a.Limited():
+		return -room
+	}
+	return -1
 }

@@ -96,7 +96,7 @@ func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
 // charge asks the store for what the parts ask: first those that bind, with the quotas, and then what refuses nothing.
 func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) error {
 	switch {
-	case req.reserved != nil:
+	case req.held != nil && len(answers) == 1 && (req.UpTo || !req.Lenient):
 		return d.reserve(ctx, req, &answers[0])
 	case req.ID != "":
 		return answers[0].chargeOnce(ctx, req.ID)
@@ -285,7 +285,7 @@ func (d *Decider) Peek(ctx context.Context, req Request) ([]Answer, error) {
 		}
 	}
 	if req.Any && err == nil {
-		best := slices.MinFunc(order(len(answers)), func(i, j int) int { return answers[i].better(&answers[j]) })
+		best := slices.MinFunc(order(len(answers)), func(i, j int) int { return cmp.Compare(answers[i].rank(), answers[j].rank()) })
 		return choice(&req, answers, best), answers[best].ever()
 	}
 	if room {

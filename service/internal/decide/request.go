@@ -41,9 +41,8 @@ type Request struct {
 	// UpTo asks for as many units as have room, in a request of Reserve. Answer.Cost is then how many there were.
 	UpTo bool
 
-	unknown  bool          // the configuration does not have Domain
-	reserved *Reservation  // of a request that is settled later
-	held     []Reservation // of each part, likewise; nil if none is settled
+	unknown bool          // the configuration does not have Domain
+	held    []Reservation // of each part of a request that is settled later; nil is none
 }
 
 // ErrNoQueue means that requests cannot wait under a rule, because of how it counts.

@@ -185,7 +185,7 @@ func (req *Request) mayWait(a *Answer) error {
 // check returns what is wrong with a request in itself.
 func (req *Request) check() error {
 	switch {
-	case (req.Any || len(req.Parts) != 1) && (req.reserved != nil || req.Within > 0 || req.ID != ""),
+	case (req.Any || len(req.Parts) != 1) && (req.Within > 0 || req.ID != ""),
 		!req.Lenient && !req.Any && len(req.Parts) > sash.MaxSubjects, req.Any && (len(req.Parts) == 0 || len(req.Parts) > MaxAny):
 		return ErrParts
 	case len(req.ID) > MaxIDLength:

@@ -244,7 +244,7 @@ func When(t time.Time) *Instant {
 	return new(Instant(t))
 }
 
-// MaxToken bounds a token. One of sash.MaxSubjects parts with the longest keys and the most limits takes two thirds of it, and a long
+// MaxToken bounds a token. One of sash.MaxSubjects parts with the longest keys and the most limits takes half of it, and a long
 // name of a domain has room.
 const MaxToken = 12 << 10
 
@@ -330,16 +330,7 @@ func (t *Tokens) Seal(held ...decide.Reservation) string {
 
 // Reserve is Decide for a request whose units are settled later. A decision that admits it has the token.
 func (t *Tokens) Reserve(ctx context.Context, engine *decide.Decider, req *decide.Request) (d Decision, err error) {
-	var answers []decide.Answer
-	var held []decide.Reservation
-	if req.Any || len(req.Parts) > 1 {
-		answers, held, err = engine.ReserveAll(ctx, *req)
-	} else {
-		answer, reservation, failed := engine.Reserve(ctx, *req)
-		if answers, err = []decide.Answer{answer}, failed; reservation != nil {
-			held = []decide.Reservation{*reservation}
-		}
-	}
+	answers, held, err := engine.ReserveAll(ctx, *req)
 	if err != nil {
 		return d, err
 	}
