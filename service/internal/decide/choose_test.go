@@ -43,9 +43,9 @@ func oneOfAny(t *testing.T, d *Decider) {
 	if got := pick(t, d, part("a", 1), part("b", 1)); got != "0 OVER:0" && got != "1 OVER:0" {
 		t.Errorf("without room: %s", got)
 	}
-	want(t, "a shadow comes last", pick(t, d, part("shadow", 1), part("c", 1)), "1 ok:7")
-	want(t, "and has its turn", pick(t, d, part("shadow", 1), part("a", 1)), "0 ok:0")
-	want(t, "and again", pick(t, d, part("shadow", 1), part("a", 1)), "0 OVER:0")
+	want(t, "a shadow is like others", pick(t, d, part("c", 1), part("shadow", 1)), "0 ok:7")
+	want(t, "with room", pick(t, d, part("shadow", 1), part("a", 1)), "0 ok:0")
+	want(t, "without room", pick(t, d, part("shadow", 1), part("a", 1)), "0 OVER:0")
 	want(t, "nothing limits it", pick(t, d, part("c", 1), part("nothing", 9)), "1 ok:0")
 	want(t, "a limit of nothing", pick(t, d, part("never", 1)), "0 OVER:0")
 	if _, err := d.Decide(t.Context(), Request{Domain: "d", Any: true, Parts: []Part{part("a", 6), part("b", 3)}}); !errors.Is(err, sash.ErrCostAboveLimit) {
@@ -68,10 +68,6 @@ func TestTheAnswerOfNoneIsTheSoonest(t *testing.T) {
 	ask(t, d, part("a", 5))
 	for range 9 {
 		want(t, "the soonest", pick(t, d, part("a", 1), part("b", 1)), "1 OVER:0")
-		answers := must(d.Peek(t.Context(), Request{Domain: "d", Any: true, Parts: []Part{part("a", 1), part("b", 1)}}))(t)
-		if len(answers) != 1 || answers[0].Chosen != 1 || answers[0].RefusedBy.RetryAfter != 50*time.Second {
-			t.Errorf("a look: %+v", answers)
-		}
 	}
 	d.Except([]Exception{exception("big=x", time.Hour)})
 	want(t, "not the banned one", pick(t, d, part("big=x", 1), part("b", 1)), "1 OVER:0")

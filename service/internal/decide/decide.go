@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,7 +59,7 @@ func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 // were admitted, and so are quotas, one of which must have room: see Request.Quota.
 //
 // Of a request with Any one part is charged, which is the only answer: one that nothing limits, or else the one with most room, as
-// sash.Limiter.AllowAny has it. Parts that do not bind come last. If no part has room, the answer is that of the shortest retry time.
+// sash.Limiter.AllowAny has it. Without room it is one that does not bind, or else that with the shortest retry time.
 //
 // Up to sash.MaxSubjects parts of one algorithm and resolution are one atomic step in memory, on one Redis
 // server, and on a cluster where they share a slot. More are decided step by step: see
@@ -78,7 +77,10 @@ func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
 			defer d.inQueue(ctx, &req, &answers[0])()
 		}
 		if req.Any {
-			answers, err = d.choose(ctx, &req, answers)
+			var i int
+			i, err = d.choose(ctx, &req, answers)
+			req.Parts, answers = req.Parts[i:i+1], answers[i:i+1]
+			answers[0].Chosen = i
 		} else {
 			err = d.charge(ctx, &req, answers)
 		}
@@ -283,10 +285,6 @@ func (d *Decider) Peek(ctx context.Context, req Request) ([]Answer, error) {
 			err = a.soften(a.look(ctx))
 			room = room || a.quota && !a.Refused
 		}
-	}
-	if req.Any && err == nil {
-		best := slices.MinFunc(order(len(answers)), func(i, j int) int { return cmp.Compare(answers[i].rank(), answers[j].rank()) })
-		return choice(&req, answers, best), answers[best].ever()
 	}
 	if room {
 		spare(answers)

@@ -386,6 +386,9 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, charges bool) (re
 		return req, false
 	}
 	req, err := body.asks()
+	if req.Any && !charges {
+		err = errors.New("peek at any part by itself: of is all here")
+	}
 	if err != nil {
 		wire.Fail(w, http.StatusBadRequest, err.Error())
 		return req, false

@@ -139,7 +139,7 @@ func book(c *conn, args [][]byte) (decision, error) {
 }
 
 func peek(c *conn, args [][]byte) (decision, error) {
-	return c.parse(args, &wire.Unseen, wire.Peek, "AND", "OR")
+	return c.parse(args, &wire.Unseen, wire.Peek, "AND")
 }
 
 func reserve(c *conn, args [][]byte) (decision, error) {

@@ -18,7 +18,7 @@ func TestCommandsOnSeveralSubjects(t *testing.T) {
 	}
 	is("SASH.ALLOW shop ENTRY user 1 AND shop ENTRY user 2 COST 2", "[allowed 1 remaining 1 ", "1")
 	is("SASH.ALLOW shop COST 1 ENTRY user 1 and shop ENTRY user 2 COST 2", "[allowed 0 remaining 1 retry_after 60 ", "1")
-	is("SASH.PEEK shop ENTRY user 1 OR shop ENTRY user 2 OR shop ENTRY user AND", "[allowed 1 remaining 3 ", "2")
+	is("SASH.PEEK shop ENTRY user 1 AND shop ENTRY user 2", "[allowed 1 remaining 1 ", "1")
 	is("SASH.ALLOW shop ENTRY user 1 OR shop ENTRY user 2 OR shop ENTRY user AND", "[allowed 1 remaining 2 ", "2")
 	is("SASH.ALLOW key LIMIT 2/1m AND other LIMIT 1/1h", "[allowed 1 remaining 0 ", "1")
 	is("SASH.ALLOW key LIMIT 2/1m OR other LIMIT 1/1h", "[allowed 1 remaining 0 ", "0")

@@ -170,7 +170,7 @@ var commands = map[string]command{
 	"del":     {least: 2, run: del},
 	"eval":    {least: 3, decides: eval},
 	"evalsha": {least: 3, decides: evalSHA},
-	"script":  {least: 2, run: script},
+	"script":  {least: 3, run: script},
 	"unlink":  {least: 2, run: del},
 
 	"discard": {least: 1, run: discard, now: true},

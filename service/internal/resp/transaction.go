@@ -7,7 +7,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// mostQueued bounds the bytes of the commands between MULTI and EXEC, each argument with what it takes in memory.
+// mostQueued bounds the bytes of the commands between MULTI and EXEC, with what each argument takes in memory beside its own.
 const (
 	mostQueued  = 256 << 10
 	argumentHas = 24
@@ -24,11 +24,12 @@ type transaction struct {
 
 // enqueue keeps a command for EXEC, unless err says what is wrong with it. The error ends the connection.
 func (c *conn) enqueue(args [][]byte, err error) error {
-	size := argumentHas * (len(args) + 1)
-	for _, arg := range args {
-		size += len(arg)
+	m, size := &c.session.multi, argumentHas
+	kept := make([][]byte, len(args)) // the buffer of the connection is used again
+	for i, arg := range args {
+		kept[i] = bytes.Clone(arg)
+		size += argumentHas + len(arg)
 	}
-	m := &c.session.multi
 	if err == nil && m.taken+int64(size) > mostQueued {
 		err = wrong("the commands behind MULTI are too long together: send fewer before EXEC")
 	}
@@ -38,17 +39,11 @@ func (c *conn) enqueue(args [][]byte, err error) error {
 		c.out.fail(c.handler.refusal(err, &wire.Undecided))
 		return nil
 	}
-	if err := c.take(size); err != nil {
-		return err
+	if err = c.take(size); err == nil {
+		m.queued, m.taken = append(m.queued, kept), m.taken+int64(size)
+		c.out.status("QUEUED")
 	}
-	m.taken += int64(size)
-	kept := make([][]byte, len(args))
-	for i, arg := range args {
-		kept[i] = bytes.Clone(arg) // the buffer of the connection is used again
-	}
-	m.queued = append(m.queued, kept)
-	c.out.status("QUEUED")
-	return nil
+	return err
 }
 
 func multi(_ context.Context, c *conn, _ [][]byte) error {
@@ -59,21 +54,19 @@ func multi(_ context.Context, c *conn, _ [][]byte) error {
 	return c.ok(nil)
 }
 
-// leaveMulti ends a transaction, and returns what it had.
-func (c *conn) leaveMulti(command string) (m transaction, err error) {
-	if !c.session.multi.open {
-		return m, wrong(command + " without MULTI")
-	}
-	m, c.session.multi = c.session.multi, transaction{}
+// leaveMulti ends the transaction and returns it. Without MULTI it is not open.
+func (c *conn) leaveMulti() transaction {
+	m := c.session.multi
 	c.held.Give(c.party, m.taken)
-	return m, nil
+	c.session.multi = transaction{}
+	return m
 }
 
 func exec(_ context.Context, c *conn, _ [][]byte) error {
-	m, err := c.leaveMulti("EXEC")
+	m := c.leaveMulti()
 	switch {
-	case err != nil:
-		return err
+	case !m.open:
+		return wrong("EXEC without MULTI")
 	case m.wrong:
 		return &refusal{"EXECABORT", "Transaction discarded because of previous errors."}
 	}
@@ -83,8 +76,10 @@ func exec(_ context.Context, c *conn, _ [][]byte) error {
 }
 
 func discard(_ context.Context, c *conn, _ [][]byte) error {
-	_, err := c.leaveMulti("DISCARD")
-	return c.ok(err)
+	if !c.leaveMulti().open {
+		return wrong("DISCARD without MULTI")
+	}
+	return c.ok(nil)
 }
 
 func watch(context.Context, *conn, [][]byte) error {
