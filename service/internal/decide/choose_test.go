@@ -122,30 +122,6 @@ func TestThePartsOfARequestAreBounded(t *testing.T) {
 	}
 }
 
-// Reservations of several parts are one for each, and none after a refusal. A caller who leaves before the answer is charged nothing.
-func TestReserveAllIsForEachPart(t *testing.T) {
-	d, _ := decider(t, several)
-	req := Request{Domain: "d", Parts: []Part{part("a", 2), part("nothing", 1), part("b", 1)}}
-	answers, held, err := d.ReserveAll(t.Context(), req)
-	if err != nil || len(answers) != 3 || len(held) != 3 || held[0].Units != 2 || held[1].Units != 0 || held[2].Units != 1 {
-		t.Fatalf("%+v %+v %v", answers, held, err)
-	}
-	req.Parts[0].Cost = 4
-	if _, held, err := d.ReserveAll(t.Context(), req); held != nil || err != nil {
-		t.Errorf("a refusal: %+v %v", held, err)
-	}
-	want(t, "it charges nothing", ask(t, d, part("a", 0), part("b", 0)), "ok:3 | ok:1")
-	for i := range held {
-		settle(t, d, &held[i], 0)
-	}
-	req.Any = true
-	if _, held, err = d.ReserveAll(t.Context(), Request{Domain: "d", Any: true, Parts: []Part{part("b", 2), part("a", 1)}}); err != nil || len(held) != 1 || held[0].Units != 1 {
-		t.Fatalf("%+v %v", held, err)
-	}
-	settle(t, d, &held[0], 0)
-	want(t, "all is given back", ask(t, d, part("a", 0), part("b", 0)), "ok:5 | ok:2")
-}
-
 // What was reserved counts for a whole window from when it is extended, unless it is gone.
 func TestExtendedReservationsCountAnew(t *testing.T) {
 	d, c := decider(t, several)

@@ -74,7 +74,9 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 		"/v1/allow":   h.decides(true, &wire.Undecided, wire.Decide),
 		"/v1/peek":    h.decides(false, &wire.Unseen, wire.Peek),
 		"/v1/reserve": h.decides(true, &wire.Undecided, h.opts.Tokens.Reserve),
-		"/v1/settle":  h.settle, "/v1/cancel": h.cancel, "/v1/extend": h.extend, forwardAuthPath: h.forwardAuth,
+		"/v1/settle":  h.ofToken(true, &wire.Unsettled, h.settle),
+		"/v1/cancel":  h.ofToken(false, &wire.Unsettled, h.settle),
+		"/v1/extend":  h.ofToken(false, &wire.Unextended, h.extend), forwardAuthPath: h.forwardAuth,
 		"/healthz": reads("health", h.health), "/healthcheck": h.check, "/openapi.yaml": reads("document", serveDocument),
 	}
 	if h.opts.JSON != nil {
@@ -240,19 +242,11 @@ func (h *Handler) decides(charges bool, silent *wire.Silence,
 	}
 }
 
-// settle answers POST /v1/settle. Used has to be there: without it a charge would be given back by mistake.
-func (h *Handler) settle(w http.ResponseWriter, r *http.Request) {
-	body := readAs[struct {
-		Token string `json:"token"` // what POST /v1/reserve answered
-		Used  units  `json:"used"`  // the units that the call used
-	}](w, r, "token and used")
-	switch {
-	case body == nil:
-	case body.Used == nil:
-		wire.Fail(w, http.StatusBadRequest, "used is missing: send the units that the call used, or POST /v1/cancel to give all of it back")
-	default:
-		h.settleTo(w, r, body.Token, body.Used)
-	}
+// A settlement is the body of POST /v1/settle, which has to have Used, so that no charge is given back by mistake. Those of
+// /v1/cancel and /v1/extend have none.
+type settlement struct {
+	Token string `json:"token"` // what POST /v1/reserve answered
+	Used  units  `json:"used,omitempty"`
 }
 
 // units are a number, or a list of one for each part of a request.
@@ -267,49 +261,37 @@ func (u *units) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &(*u)[0])
 }
 
-func (h *Handler) cancel(w http.ResponseWriter, r *http.Request) {
-	if body := readAs[held](w, r, "token"); body != nil {
-		h.settleTo(w, r, body.Token, units{0})
+// ofToken returns what answers requests about the token of a reservation, which have the units that were used if it takes them.
+func (h *Handler) ofToken(takesUsed bool, silent *wire.Silence,
+	do func(ctx context.Context, of *settlement, permit func(domain string) error) (answer any, err error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body := readAs[settlement](w, r, "token and used")
+		switch {
+		case body == nil:
+		case takesUsed && len(body.Used) == 0:
+			wire.Fail(w, http.StatusBadRequest, "used is missing: send the units that the call used, or POST /v1/cancel to give all of it back")
+		case !takesUsed && body.Used != nil:
+			wire.Fail(w, http.StatusBadRequest, "used is for POST /v1/settle")
+		case body.Token == "" || len(body.Token) > wire.MaxToken:
+			wire.Fail(w, http.StatusBadRequest, "the token is missing, or too long: send what POST /v1/reserve answered")
+		default:
+			answer, err := do(r.Context(), body, func(domain string) error { return h.opts.Access.Check(r.Context(), domain, access.Decide) })
+			if err != nil {
+				h.fail(w, r, err, silent)
+				return
+			}
+			wire.Write(w, http.StatusOK, answer)
+		}
 	}
 }
 
-// held is the body of POST /v1/cancel and /v1/extend, and the answer to the latter.
-type held struct {
-	Token string `json:"token"`
+func (h *Handler) settle(ctx context.Context, of *settlement, permit func(domain string) error) (any, error) {
+	return map[string]bool{"settled": true}, h.opts.Tokens.Settle(ctx, h.decider, of.Token, of.Used, permit)
 }
 
-// extend answers POST /v1/extend.
-func (h *Handler) extend(w http.ResponseWriter, r *http.Request) {
-	body := readAs[held](w, r, "token")
-	if body == nil {
-		return
-	}
-	h.toHeld(w, r, body.Token, &wire.Unextended, func(permit func(string) error) (answer any, err error) {
-		token, err := h.opts.Tokens.Extend(r.Context(), h.decider, body.Token, permit)
-		return held{token}, err
-	})
-}
-
-// settleTo corrects the charge of a reservation to the units that were used.
-func (h *Handler) settleTo(w http.ResponseWriter, r *http.Request, token string, used units) {
-	h.toHeld(w, r, token, &wire.Unsettled, func(permit func(string) error) (answer any, err error) {
-		return map[string]bool{"settled": true}, h.opts.Tokens.Settle(r.Context(), h.decider, token, used, permit)
-	})
-}
-
-// toHeld answers a request about a token with what do returns, which gets what permits the caller to decide in a domain.
-func (h *Handler) toHeld(w http.ResponseWriter, r *http.Request, token string, silent *wire.Silence,
-	do func(permit func(string) error) (any, error)) {
-	if token == "" || len(token) > wire.MaxToken {
-		wire.Fail(w, http.StatusBadRequest, "the token is missing, or too long: send what POST /v1/reserve answered")
-		return
-	}
-	answer, err := do(func(domain string) error { return h.opts.Access.Check(r.Context(), domain, access.Decide) })
-	if err != nil {
-		h.fail(w, r, err, silent)
-		return
-	}
-	wire.Write(w, http.StatusOK, answer)
+func (h *Handler) extend(ctx context.Context, of *settlement, permit func(domain string) error) (any, error) {
+	token, err := h.opts.Tokens.Extend(ctx, h.decider, of.Token, permit)
+	return settlement{Token: token}, err
 }
 
 // A request is the body of POST /v1/allow, /v1/peek and /v1/reserve.

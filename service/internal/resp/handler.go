@@ -155,37 +155,34 @@ func settle(c *conn, args [][]byte) (decision, error) {
 			return decision{}, wrong("syntax error: give the token and the units that were used, of each subject, or 0 to give all of them back")
 		}
 	}
-	return c.ofToken(args[0], &wire.Unsettled, func(ctx context.Context, token string, permit func(string) error, out *reply) error {
+	permit, err := c.permitAny()
+	token := string(args[0])
+	return decision{token, &wire.Unsettled, func(ctx context.Context, out *reply) error {
 		err := c.handler.opts.Tokens.Settle(ctx, c.handler.decider, token, used, permit)
 		if err == nil {
 			out.status("OK")
 		}
 		return err
-	})
+	}}, err
 }
 
 // extend reads SASH.EXTEND token. The reply is the token that takes its place.
 func extend(c *conn, args [][]byte) (decision, error) {
-	return c.ofToken(args[0], &wire.Unextended, func(ctx context.Context, token string, permit func(string) error, out *reply) error {
+	permit, err := c.permitAny()
+	token := string(args[0])
+	return decision{token, &wire.Unextended, func(ctx context.Context, out *reply) error {
 		extended, err := c.handler.opts.Tokens.Extend(ctx, c.handler.decider, token, permit)
 		if err == nil {
 			out.text(extended)
 		}
 		return err
-	})
+	}}, err
 }
 
-// ofToken reads a command about the token of a reservation. What makes its reply gets what permits the caller to decide in a domain.
-func (c *conn) ofToken(arg []byte, silent *wire.Silence,
-	do func(ctx context.Context, token string, permit func(domain string) error, out *reply) error) (decision, error) {
+// permitAny returns what permits the caller to decide in a domain, unless there is none in which it may.
+func (c *conn) permitAny() (permit func(domain string) error, err error) {
 	caller, err := c.permit("", access.Decide)
-	if err != nil {
-		return decision{}, err
-	}
-	token := string(arg)
-	return decision{token, silent, func(ctx context.Context, out *reply) error {
-		return do(ctx, token, func(domain string) error { return c.handler.opts.Access.Permit(caller, domain, access.Decide) }, out)
-	}}, nil
+	return func(domain string) error { return c.handler.opts.Access.Permit(caller, domain, access.Decide) }, err
 }
 
 var notReset = wire.Silence{

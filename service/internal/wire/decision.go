@@ -426,13 +426,13 @@ func (t *Tokens) permitted(token string, permit func(domain string) error) ([]de
 }
 
 // Settle corrects the charges of a token's reservation to the units that were used, of several parts in their order, if its caller is
-// permitted to. One 0 gives all of them back. Errors are those of permitted and of the engine, which has settled the other parts then.
+// permitted to. None, or one 0, gives all of them back. Errors are those of permitted and of the engine, which has settled the other parts then.
 func (t *Tokens) Settle(ctx context.Context, engine *decide.Decider, token string, used []int64, permit func(domain string) error) error {
 	held, err := t.permitted(token, permit)
 	if err != nil {
 		return err
 	}
-	if len(used) == 1 && used[0] == 0 {
+	if len(used) == 0 || len(used) == 1 && used[0] == 0 {
 		used = make([]int64, len(held))
 	}
 	if len(used) != len(held) {
