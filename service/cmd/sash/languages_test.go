@@ -57,9 +57,9 @@ func program(t *testing.T, dir string, command []string, args ...string) *exec.C
 }
 
 // Every client connects with a token, gets the five integers of CL.THROTTLE, is admitted exactly three times by a rule of
-// three, and gets errors as errors.
+// three, sends a transaction and a script, and gets errors as errors.
 func TestLanguagesAreClients(t *testing.T) {
-	const want = "throttle 0 3 2 -1 60\nallowed 3\nerror ERR wrong number of arguments for 'sash.allow' command\ndenied "
+	const want = "throttle 0 3 2 -1 60\nallowed 3\nmulti 0 1 1\nerror ERR wrong number of arguments for 'sash.allow' command\ndenied "
 	access := fmt.Sprintf("clients: [{name: till, tokens: [%x], allow: [decide, override]}]\n", sha256.Sum256([]byte(languageToken)))
 	for _, l := range languages() {
 		for _, protocol := range l.protocols {

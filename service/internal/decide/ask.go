@@ -209,6 +209,18 @@ type kind struct {
 	leased string // the key
 }
 
+func (a *Answer) kind() kind {
+	k := kind{a.limits.place, a.limits.opts, ""}
+	if k.place.Lease > 0 {
+		k.leased = a.Key
+	}
+	return k
+}
+
+func (a *Answer) request() driver.Request {
+	return driver.Request{Key: a.Key, Cost: a.need, Policy: a.limits.limiter.Policy(), MaySettle: a.settles}
+}
+
 // batchesOf puts parts together that are one step of the store, in any order. Those of one subject and policy are one request.
 func batchesOf(parts []*Answer) []*batch {
 	parts = slices.Clone(parts)
@@ -216,11 +228,7 @@ func batchesOf(parts []*Answer) []*batch {
 	var batches []*batch
 	open := make(map[kind]*batch)
 	for _, a := range parts {
-		req := driver.Request{Key: a.Key, Cost: a.need, Policy: a.limits.limiter.Policy(), MaySettle: a.settles}
-		k := kind{a.limits.place, a.limits.opts, ""}
-		if k.place.Lease > 0 {
-			k.leased = a.Key
-		}
+		req, k := a.request(), a.kind()
 		b := open[k]
 		if b != nil {
 			at := len(b.ops) - 1

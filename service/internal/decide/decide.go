@@ -58,11 +58,14 @@ func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 // have room, and none is otherwise but those of Part.Always. Parts that do not bind are charged, each by itself, when the others
 // were admitted, and so are quotas, one of which must have room: see Request.Quota.
 //
+// Of a request with Any one part is charged, which is the only answer: one that nothing limits, or else the one with most room, as
+// sash.Limiter.AllowAny has it. Without room it is one that does not bind, or else that with the shortest retry time.
+//
 // Up to sash.MaxSubjects parts of one algorithm and resolution are one atomic step in memory, on one Redis
 // server, and on a cluster where they share a slot. More are decided step by step: see
 // apart.Decide.
 //
-// Errors are sash.ErrInvalidLimit for an override that cannot be enforced, sash.ErrUnsupported, sash.ErrUnavailable,
+// Errors are ErrParts, sash.ErrInvalidLimit for an override that cannot be enforced, sash.ErrUnsupported, sash.ErrUnavailable,
 // config.ErrNone, and the context's; and, unless the request is Lenient, config.ErrUnknownDomain, sash.ErrInvalidCost and
 // sash.ErrCostAboveLimit.
 func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
@@ -73,7 +76,15 @@ func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
 		if len(answers) == 1 && answers[0].queue > 0 {
 			defer d.inQueue(ctx, &req, &answers[0])()
 		}
-		if err = d.charge(ctx, &req, answers); err == nil {
+		if req.Any {
+			var i int
+			i, err = d.choose(ctx, &req, answers)
+			req.Parts, answers = req.Parts[i:i+1], answers[i:i+1]
+			answers[0].Chosen = i
+		} else {
+			err = d.charge(ctx, &req, answers)
+		}
+		if err == nil {
 			d.compare(ctx, answers)
 		}
 	}
@@ -87,7 +98,7 @@ func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
 // charge asks the store for what the parts ask: first those that bind, with the quotas, and then what refuses nothing.
 func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) error {
 	switch {
-	case req.reserved != nil:
+	case req.held != nil && len(answers) == 1 && (req.UpTo || !req.Lenient):
 		return d.reserve(ctx, req, &answers[0])
 	case req.ID != "":
 		return answers[0].chargeOnce(ctx, req.ID)
@@ -96,7 +107,7 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 	}
 	for i := range req.held {
 		a := &answers[i]
-		if a.settles = a.Rule != nil && a.Rule.Tokens != nil; a.settles && a.limits != nil && a.limits.opts.CountRefused {
+		if a.settles = !req.Lenient || a.Rule != nil && a.Rule.Tokens != nil; a.settles && a.limits != nil && a.limits.opts.CountRefused {
 			return ErrCountsRefused
 		}
 	}

@@ -103,7 +103,8 @@ func (o *Observation) Outcome() Outcome {
 	case o.Err == nil, errors.Is(o.Err, sash.ErrCostAboveLimit):
 		return Refused
 	case errors.Is(o.Err, config.ErrUnknownDomain), errors.Is(o.Err, sash.ErrInvalidCost), errors.Is(o.Err, sash.ErrInvalidLimit),
-		errors.Is(o.Err, sash.ErrInvalidKey), errors.Is(o.Err, sash.ErrInvalidID), errors.Is(o.Err, ErrCountsRefused), errors.Is(o.Err, ErrNoQueue):
+		errors.Is(o.Err, sash.ErrInvalidKey), errors.Is(o.Err, sash.ErrInvalidID), errors.Is(o.Err, ErrCountsRefused), errors.Is(o.Err, ErrNoQueue),
+		errors.Is(o.Err, ErrParts):
 		return Invalid
 	}
 	return Failed

@@ -19,6 +19,8 @@ type Request struct {
 	// Port is where the request came.
 	Port  Port
 	Parts []Part
+	// Any charges one of the parts instead of all, such as one of the credentials of a pool: see Decider.Decide.
+	Any bool
 	// Lenient answers every request as Envoy's protocol does: an unknown domain limits nothing, a part of no units only
 	// looks, and a part whose units can never fit is refused. Otherwise these three are errors.
 	Lenient bool
@@ -39,13 +41,18 @@ type Request struct {
 	// UpTo asks for as many units as have room, in a request of Reserve. Answer.Cost is then how many there were.
 	UpTo bool
 
-	unknown  bool          // the configuration does not have Domain
-	reserved *Reservation  // of a request that is settled later
-	held     []Reservation // of each part, likewise; nil if none is settled
+	unknown bool          // the configuration does not have Domain
+	held    []Reservation // of each part of a request that is settled later; nil is none
 }
 
 // ErrNoQueue means that requests cannot wait under a rule, because of how it counts.
 var ErrNoQueue = errors.New("a rule with count_refused or block, or with an algorithm other than sliding-log and sliding-buckets, has no queue to wait in")
+
+// MaxAny is the most parts of a request that charges any of them.
+const MaxAny = 32
+
+// ErrParts means that a request has too many parts.
+var ErrParts = fmt.Errorf("a request has 1 to %d parts, or to %d of which any is charged, and only one if it can wait or has an ID", sash.MaxSubjects, MaxAny)
 
 // A Part is one subject that a request asks units of: a descriptor of Envoy's.
 type Part struct {
@@ -81,6 +88,8 @@ func One(domain string, entries []config.Entry, cost *int64) Request {
 
 // An Answer is the decision on one Part.
 type Answer struct {
+	// Chosen is the index of the part, if it is the one that Request.Any has chosen.
+	Chosen int
 	// Rule is the rule that matched; nil when none did or the request has a request limit.
 	Rule *config.Rule
 	// Metric names the rule in statistics; empty when nothing limits the part.

@@ -27,7 +27,7 @@ const settleTime = time.Second
 
 var (
 	// ErrCountsRefused means that a rule charges refused requests, so that its charges cannot be settled.
-	ErrCountsRefused = errors.New("a rule with count_refused takes no reservations")
+	ErrCountsRefused = errors.New("a rule with count_refused takes no reservations, and is none of several to choose from")
 	// ErrKept means that a reservation cannot be settled here: its estimate stays charged until it leaves.
 	ErrKept = errors.New("the reservation cannot be settled here")
 )
@@ -67,32 +67,29 @@ func (r *Reservation) settlement(used int64) driver.Settlement {
 	return driver.Settlement{Request: req, At: r.At.UnixMicro(), Delay: r.Delay.Microseconds(), Source: r.Source, Units: used, ID: r.ID}
 }
 
-// Reserve is Decide for a request of one part whose cost is an estimate, which Settle corrects. A request that may go
-// ahead comes with a reservation, also where nothing was charged; a refusal comes with nil. A caller who leaves
-// before the answer is not charged, unless the request has an ID: see sash.Limiter.Reserve.
-//
-// Errors are those of Decide, and ErrCountsRefused.
+// Reserve is ReserveAll for a request of one part. A refusal comes with nil. A caller who leaves before the answer is not charged,
+// unless the request has an ID: see sash.Limiter.Reserve.
 func (d *Decider) Reserve(ctx context.Context, req Request) (Answer, *Reservation, error) {
-	req.reserved = &Reservation{}
-	answers, err := d.Decide(ctx, req)
-	if err != nil {
+	answers, held, err := d.ReserveAll(ctx, req)
+	switch {
+	case err != nil:
 		return Answer{}, nil, err
+	case held == nil:
+		return answers[0], nil, nil
 	}
-	if !answers[0].Allowed() {
-		req.reserved = nil
-	}
-	return answers[0], req.reserved, nil
+	return answers[0], &held[0], nil
 }
 
-// ReserveAll is Decide for a request whose costs are estimates where rules count tokens. Settle corrects each by the reservation of
-// its part. Other parts, and those that were not charged, have a zero one. A refusal comes with none. Errors are those of Decide, and ErrCountsRefused.
+// ReserveAll is Decide for a request whose costs are estimates, of a Lenient one only where rules count tokens. Settle corrects each by
+// the reservation of its part. Other parts, and those that were not charged, have a zero one. A refusal comes with none. Errors are those
+// of Decide, and ErrCountsRefused.
 func (d *Decider) ReserveAll(ctx context.Context, req Request) ([]Answer, []Reservation, error) {
 	req.held = make([]Reservation, len(req.Parts))
 	answers, err := d.Decide(ctx, req)
-	if slices.ContainsFunc(answers, func(a Answer) bool { return !a.Allowed() }) {
+	if err != nil || slices.ContainsFunc(answers, func(a Answer) bool { return !a.Allowed() }) {
 		return answers, nil, err
 	}
-	return answers, req.held, err
+	return answers, req.held[:len(answers)], nil
 }
 
 // reserve charges a part, and fills in its reservation.
@@ -117,7 +114,7 @@ func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer) error {
 	if err := charge(); err != nil {
 		return a.soften(err)
 	}
-	d.hold(req, a, name, req.reserved)
+	d.hold(req, a, name, &req.held[0])
 	return nil
 }
 
@@ -204,6 +201,45 @@ func (d *Decider) Settle(ctx context.Context, r *Reservation, used int64) error 
 	}
 	d.queues.settled(place{failover.Client(ctx), r.Key}, r.ID, used, r.Units)
 	return nil
+}
+
+// Extend charges what reservations hold anew, in one step, so that each counts for a whole window from now: for a call in flight that
+// holds its slot for longer. It reports false, and changes nothing, if a charge has left or was given back. The error is ErrKept for
+// charges in several places, of a booking, or that the store did not make or cannot extend, and sash.ErrUnavailable.
+func (d *Decider) Extend(ctx context.Context, held []Reservation) (bool, error) {
+	var b driver.Batch
+	var place config.Place
+	var moved []*Reservation
+	for i := range held {
+		if r := &held[i]; r.Units > 0 {
+			if r.Source == sash.FromLocal || r.Delay > 0 || len(moved) > 0 && r.Place != place {
+				return false, fmt.Errorf("%w: it was booked ahead, was made while the store was unavailable, or is in several places", ErrKept)
+			}
+			op := driver.Op{Kind: driver.Extend, Settlement: r.settlement(0)}
+			op.ID, place = "", r.Place
+			moved, b.Ops = append(moved, r), append(b.Ops, op)
+		}
+	}
+	if len(moved) == 0 {
+		return true, nil
+	}
+	store, err := d.stores(place)
+	if err != nil || store.Powers()&driver.CanExtend == 0 {
+		return false, fmt.Errorf("%w: its store does not extend it", ErrKept)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	err = store.Do(ctx, &b)
+	switch {
+	case errors.Is(err, sash.ErrUnsupported), errors.Is(err, driver.ErrApart):
+		return false, fmt.Errorf("%w: %w", ErrKept, err)
+	case err != nil:
+		return false, failure(context.Background(), err)
+	}
+	for i, r := range moved {
+		r.At = time.UnixMicro(b.Ops[i].Answer.At)
+	}
+	return b.Ops[0].Answer.At > 0, nil
 }
 
 // queues bound what a client holds of each subject's queue by bookings that wait: no more than it leaves free, as
@@ -330,8 +366,8 @@ func (d *Decider) inQueue(ctx context.Context, req *Request, a *Answer) (taken f
 	a.within = min(a.within, d.queues.take(p, booking, a.queue))
 	return func() {
 		id := req.ID
-		if req.reserved != nil {
-			id = req.reserved.ID
+		if req.held != nil {
+			id = req.held[0].ID
 		}
 		d.queues.taken(p, id, booking, a.queue, a.Delay)
 	}

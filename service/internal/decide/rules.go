@@ -143,7 +143,7 @@ func (d *Decider) resolve(req *Request, answers []Answer) error {
 		if err != nil {
 			return err
 		}
-		if a.Rule != nil && a.BannedBy == nil {
+		if a.Rule != nil && a.BannedBy == nil && !req.Any {
 			replaced = append(replaced, a.Rule.Replaces...)
 		}
 	}
@@ -185,8 +185,9 @@ func (req *Request) mayWait(a *Answer) error {
 // check returns what is wrong with a request in itself.
 func (req *Request) check() error {
 	switch {
-	case len(req.Parts) != 1 && (req.reserved != nil || req.Within > 0 || req.ID != ""):
-		return fmt.Errorf("%w: a reservation, waiting or an ID of a request that has not one part", sash.ErrUnsupported)
+	case (req.Any || len(req.Parts) != 1) && (req.Within > 0 || req.ID != ""),
+		!req.Lenient && !req.Any && len(req.Parts) > sash.MaxSubjects, req.Any && (len(req.Parts) == 0 || len(req.Parts) > MaxAny):
+		return ErrParts
 	case len(req.ID) > MaxIDLength:
 		return fmt.Errorf("%w: %d bytes, more than %d", sash.ErrInvalidID, len(req.ID), MaxIDLength)
 	}
@@ -233,7 +234,7 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 		return nil
 	}
 	a.never = true
-	if req.Lenient {
+	if req.Lenient || req.Any {
 		return nil
 	}
 	if a.limits = nil; !a.Soft() {

@@ -89,7 +89,7 @@ func TestAClientDecidesInItsDomains(t *testing.T) {
 	}
 	policy := servertest.Must(sash.NewPolicy(nil, sash.PerHour(3)))(t)
 	// A token of before tokens had a domain settles in any.
-	before := here.opts.Tokens.Seal(&decide.Reservation{Key: "k", Units: 1, At: time.Now(), Policy: policy, ID: "i"})
+	before := here.opts.Tokens.Seal(decide.Reservation{Key: "k", Units: 1, At: time.Now(), Policy: policy, ID: "i"})
 	for h, want := range map[*Handler]int{here: 200, elsewhere: 200, powerless: 403} {
 		if w := send(h, http.MethodPost, "/v1/cancel", `{"token":"`+before+`"}`, token...); w.Code != want {
 			t.Errorf("a token without a domain: %d %s, want %d", w.Code, w.Body, want)

@@ -1,12 +1,14 @@
-// Package httpapi is the service's HTTP interface: POST /v1/allow, peek, reserve, settle and cancel,
+// Package httpapi is the service's HTTP interface: POST /v1/allow, peek, reserve, settle, cancel and extend,
 // and GET /healthz, all JSON, and what Envoy's rate limit service has there, POST /json and GET /healthcheck.
 // Proxies ask /v1/forward-auth. GET /openapi.yaml describes it.
 package httpapi
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -72,7 +74,9 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 		"/v1/allow":   h.decides(true, &wire.Undecided, wire.Decide),
 		"/v1/peek":    h.decides(false, &wire.Unseen, wire.Peek),
 		"/v1/reserve": h.decides(true, &wire.Undecided, h.opts.Tokens.Reserve),
-		"/v1/settle":  h.settle, "/v1/cancel": h.cancel, forwardAuthPath: h.forwardAuth,
+		"/v1/settle":  h.ofToken(true, &wire.Unsettled, h.settle),
+		"/v1/cancel":  h.ofToken(false, &wire.Unsettled, h.settle),
+		"/v1/extend":  h.ofToken(false, &wire.Unextended, h.extend), forwardAuthPath: h.forwardAuth,
 		"/healthz": reads("health", h.health), "/healthcheck": h.check, "/openapi.yaml": reads("document", serveDocument),
 	}
 	if h.opts.JSON != nil {
@@ -122,7 +126,7 @@ var statuses = []struct {
 	{http.StatusNotFound, []error{config.ErrUnknownDomain}},
 	{http.StatusServiceUnavailable, []error{config.ErrNone}},
 	{http.StatusBadRequest, []error{sash.ErrInvalidCost}},
-	{http.StatusUnprocessableEntity, []error{sash.ErrCostAboveLimit, decide.ErrCountsRefused, decide.ErrNoQueue, decide.ErrNotLimited}},
+	{http.StatusUnprocessableEntity, []error{sash.ErrCostAboveLimit, decide.ErrCountsRefused, decide.ErrNoQueue, decide.ErrNotLimited, decide.ErrParts}},
 	{http.StatusForbidden, []error{wire.ErrToken}},
 	{http.StatusConflict, []error{decide.ErrKept}},
 }
@@ -238,57 +242,99 @@ func (h *Handler) decides(charges bool, silent *wire.Silence,
 	}
 }
 
-// settle answers POST /v1/settle. Used has to be there: without it a charge would be given back by mistake.
-func (h *Handler) settle(w http.ResponseWriter, r *http.Request) {
-	body := readAs[struct {
-		Token string `json:"token"` // what POST /v1/reserve answered
-		Used  *int64 `json:"used"`  // the units that the call used
-	}](w, r, "token and used")
-	switch {
-	case body == nil:
-	case body.Used == nil:
-		wire.Fail(w, http.StatusBadRequest, "used is missing: send the units that the call used, or POST /v1/cancel to give all of it back")
-	default:
-		h.settleTo(w, r, body.Token, *body.Used)
+// A settlement is the body of POST /v1/settle, which has to have Used, so that no charge is given back by mistake. Those of
+// /v1/cancel and /v1/extend have none.
+type settlement struct {
+	Token string `json:"token"` // what POST /v1/reserve answered
+	Used  units  `json:"used,omitempty"`
+}
+
+// units are a number, or a list of one for each part of a request.
+type units []int64
+
+// UnmarshalJSON reads either. Null is none.
+func (u *units) UnmarshalJSON(b []byte) error {
+	if bytes.HasPrefix(b, []byte("[")) || string(b) == "null" {
+		return json.Unmarshal(b, (*[]int64)(u))
+	}
+	*u = []int64{0}
+	return json.Unmarshal(b, &(*u)[0])
+}
+
+// ofToken returns what answers requests about the token of a reservation, which have the units that were used if it takes them.
+func (h *Handler) ofToken(takesUsed bool, silent *wire.Silence,
+	do func(ctx context.Context, of *settlement, permit func(domain string) error) (answer any, err error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body := readAs[settlement](w, r, "token and used")
+		switch {
+		case body == nil:
+		case takesUsed && len(body.Used) == 0:
+			wire.Fail(w, http.StatusBadRequest, "used is missing: send the units that the call used, or POST /v1/cancel to give all of it back")
+		case !takesUsed && body.Used != nil:
+			wire.Fail(w, http.StatusBadRequest, "used is for POST /v1/settle")
+		case body.Token == "" || len(body.Token) > wire.MaxToken:
+			wire.Fail(w, http.StatusBadRequest, "the token is missing, or too long: send what POST /v1/reserve answered")
+		default:
+			answer, err := do(r.Context(), body, func(domain string) error { return h.opts.Access.Check(r.Context(), domain, access.Decide) })
+			if err != nil {
+				h.fail(w, r, err, silent)
+				return
+			}
+			wire.Write(w, http.StatusOK, answer)
+		}
 	}
 }
 
-func (h *Handler) cancel(w http.ResponseWriter, r *http.Request) {
-	body := readAs[struct {
-		Token string `json:"token"`
-	}](w, r, "token")
-	if body != nil {
-		h.settleTo(w, r, body.Token, 0)
-	}
+func (h *Handler) settle(ctx context.Context, of *settlement, permit func(domain string) error) (any, error) {
+	return map[string]bool{"settled": true}, h.opts.Tokens.Settle(ctx, h.decider, of.Token, of.Used, permit)
 }
 
-// settleTo corrects the charge of a reservation to the units that were used.
-func (h *Handler) settleTo(w http.ResponseWriter, r *http.Request, token string, used int64) {
-	if token == "" || len(token) > wire.MaxToken {
-		wire.Fail(w, http.StatusBadRequest, "the token is missing, or too long: send what POST /v1/reserve answered")
-		return
-	}
-	err := h.opts.Tokens.Settle(r.Context(), h.decider, token, used, func(domain string) error {
-		return h.opts.Access.Check(r.Context(), domain, access.Decide)
-	})
-	if err != nil {
-		h.fail(w, r, err, &wire.Unsettled)
-		return
-	}
-	wire.Write(w, http.StatusOK, map[string]bool{"settled": true})
+func (h *Handler) extend(ctx context.Context, of *settlement, permit func(domain string) error) (any, error) {
+	token, err := h.opts.Tokens.Extend(ctx, h.decider, of.Token, permit)
+	return settlement{Token: token}, err
 }
 
 // A request is the body of POST /v1/allow, /v1/peek and /v1/reserve.
 type request struct {
-	Domain  string  `json:"domain"`
-	Entries []entry `json:"entries"`
-	// Cost is the units asked for; without one it is the matching rule's, which is 1 by default.
-	Cost *int64 `json:"cost"`
+	Domain string `json:"domain"`
+	part          // of a request of one subject
+	// Parts are those of a request of several: of all, which is the default, or of any.
+	Parts []part `json:"parts"`
+	Of    string `json:"of"`
 	// ID names the request, so that it can be repeated and is charged once. Nil is none. What charges nothing
 	// ignores it.
 	ID *string `json:"id"`
 	// WaitUpTo is how many seconds the caller can wait. What charges nothing ignores it.
 	WaitUpTo wire.Seconds `json:"wait_up_to"`
+}
+
+type part struct {
+	Entries []entry `json:"entries"`
+	// Cost is the units asked for; without one it is the matching rule's, which is 1 by default.
+	Cost *int64 `json:"cost"`
+}
+
+// asks returns what the engine is asked for, or what is wrong with it.
+func (r *request) asks() (req decide.Request, err error) {
+	parts := r.Parts
+	switch {
+	case parts == nil && r.Of == "":
+		parts = []part{r.part}
+	case len(parts) == 0 || r.Entries != nil || r.Cost != nil || r.Of != "" && r.Of != "all" && r.Of != "any":
+		return req, errors.New("a request of several subjects has parts, at least one, each with its entries and perhaps a cost, and of is all or any")
+	}
+	req = decide.Request{Domain: r.Domain, Any: r.Of == "any"}
+	for i, p := range parts {
+		entries, err := subject(r.Domain, p.Entries)
+		if err != nil && r.Parts != nil {
+			err = fmt.Errorf("part %d: %w", i+1, err)
+		}
+		if err != nil {
+			return req, err
+		}
+		req.Parts = append(req.Parts, decide.One(r.Domain, entries, p.Cost).Parts...)
+	}
+	return req, nil
 }
 
 // An entry is one of a subject's. A value that is left out is empty, and that of all callers.
@@ -297,21 +343,21 @@ type entry struct {
 	Value *string `json:"value"`
 }
 
-// subject returns the subject of a request, or what is wrong with it. An empty value is most likely a variable that its
+// subject returns the entries of a subject, or what is wrong with it. An empty value is most likely a variable that its
 // program did not set, so that all callers without one would share a limit.
-func (r *request) subject() (wire.Subject, error) {
-	s := wire.Subject{Domain: r.Domain, Entries: make([]config.Entry, len(r.Entries))}
-	for i, e := range r.Entries {
+func subject(domain string, of []entry) ([]config.Entry, error) {
+	s := wire.Subject{Domain: domain, Entries: make([]config.Entry, len(of))}
+	for i, e := range of {
 		s.Entries[i].Key = e.Key
 		if e.Value == nil {
 			continue
 		}
 		if s.Entries[i].Value = *e.Value; strings.TrimSpace(*e.Value) == "" {
-			return s, fmt.Errorf("entry %d: the value of %q is empty or blank, and every caller without one would share a limit; "+
+			return nil, fmt.Errorf("entry %d: the value of %q is empty or blank, and every caller without one would share a limit; "+
 				"set it, or leave the value out to count all callers together", i+1, wire.Clip(e.Key))
 		}
 	}
-	return s, s.Check()
+	return s.Entries, s.Check()
 }
 
 // read reads a request, which may wait if it charges. It answers one that is wrong, or whose caller may not decide in its
@@ -321,12 +367,14 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, charges bool) (re
 	if body == nil {
 		return req, false
 	}
-	subject, err := body.subject()
+	req, err := body.asks()
+	if req.Any && !charges {
+		err = errors.New("peek at any part by itself: of is all here")
+	}
 	if err != nil {
 		wire.Fail(w, http.StatusBadRequest, err.Error())
 		return req, false
 	}
-	req = decide.One(subject.Domain, subject.Entries, body.Cost)
 	if body.ID != nil {
 		if req.ID = *body.ID; req.ID == "" || len(req.ID) > decide.MaxIDLength {
 			wire.Fail(w, http.StatusBadRequest, fmt.Sprintf("the id has %d bytes: it must have 1 to %d", len(req.ID), decide.MaxIDLength))
@@ -338,6 +386,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, charges bool) (re
 		return req, false
 	}
 	if !charges {
+		req.ID = ""
 		return req, true
 	}
 	req.Book = h.opts.Access.Caller(r.Context()).May(req.Domain, access.Book)

@@ -28,6 +28,7 @@ descriptors:
   - {key: watched, shadow_mode: true, limits: [1/10s]}
   - {key: fixed, algorithm: fixed-window, limits: [1/10s]}
   - {key: day, limits: [2/day@UTC]}
+  - {key: slot, limits: [2/10s]}
 `
 
 // A clock is virtual time, which tests move.

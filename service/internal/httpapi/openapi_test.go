@@ -111,8 +111,10 @@ func (s *server) do(t *testing.T, x exchange) string {
 // gone is a store that fails in all that is asked of it.
 type gone struct{ broken }
 
+func (gone) Powers() driver.Powers { return driver.CanSettle | driver.CanExtend }
+
 func (g gone) Do(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Kind == driver.Settle {
+	if kind := b.Ops[0].Kind; kind == driver.Settle || kind == driver.Extend {
 		return io.EOF
 	}
 	return g.broken.Do(ctx, b)
@@ -157,6 +159,13 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 			{body: `{"domain":"d","entries":[{"key":"watched","value":null}]}`, status: 200},
 			{body: `{"domain":"d","entries":[{"key":"day","value":"` + path + `"}],"cost":2}`, status: 200},
 			{body: subject + `}`, header: []string{"Sec-Fetch-Site", "cross-site"}, status: 403},
+			{body: `{"domain":"d","of":"any","parts":[{"entries":[{"key":"nobody"}]}]}`, status: map[bool]int{true: 400, false: 200}[path == "/v1/peek"]},
+			{body: `{"domain":"d","parts":[{"entries":[{"key":"nobody"}]},{"entries":[{"key":"day","value":"2` + path + `"}],"cost":2}]}`, status: 200},
+			{body: `{"domain":"d","parts":[` + strings.Repeat(`{"entries":[{"key":"nobody"}]},`, 4) + `{"entries":[{"key":"nobody"}]}]}`, status: 422},
+			{body: `{"domain":"d","parts":[]}`, wrong: true, status: 400},
+			{body: `{"domain":"d","of":"one","parts":[{"entries":[{"key":"nobody"}]}]}`, wrong: true, status: 400},
+			{body: `{"domain":"d","of":"any","entries":[{"key":"nobody"}]}`, wrong: true, status: 400},
+			{body: subject + `,"parts":[{"entries":[{"key":"nobody"}]}]}`, wrong: true, status: 400},
 			{body: subject + `,"id":""}`, wrong: true, status: 400},
 			{body: subject + `,"cost":0}`, wrong: true, status: 400},
 			{body: `{"domain":"d","entries":[]}`, wrong: true, status: 400},
@@ -186,7 +195,7 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 		t.Errorf("a limit of all regions does not say so: %s", planet)
 	}
 
-	for _, path := range []string{"/v1/settle", "/v1/cancel"} {
+	for _, path := range []string{"/v1/settle", "/v1/cancel", "/v1/extend"} {
 		used := map[string]string{"/v1/settle": `,"used":1`}[path]
 		settle := func(s *server, token string, status int) {
 			s.do(t, exchange{method: http.MethodPost, path: path, body: `{"token":"` + token + `"` + used + `}`, status: status})
@@ -196,18 +205,18 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 		local := decide.Reservation{Key: "k", Units: 2, At: at, Policy: policy, Source: sash.FromLocal, ID: "x", Instance: "another"}
 		old := decide.Reservation{Key: "k", Units: 2, At: at.Add(-time.Hour), Policy: policy, ID: "x"}
 		fresh := decide.Reservation{Key: "k", Units: 2, At: at, Policy: policy, ID: "x"}
-		settle(s, h.opts.Tokens.Seal(&fresh), 200)
-		settle(down, h.opts.Tokens.Seal(&fresh), 503)
-		settle(s, h.opts.Tokens.Seal(&decide.Reservation{}), 200)
+		settle(s, h.opts.Tokens.Seal(fresh), map[bool]int{true: 410, false: 200}[path == "/v1/extend"]) // which the store does not have
+		settle(down, h.opts.Tokens.Seal(fresh), 503)
+		settle(s, h.opts.Tokens.Seal(decide.Reservation{}), 200)
 		settle(s, "guessed", 403)
 		settle(closed, "guessed", 401)
-		settle(s, wire.NewTokens().Seal(&fresh), 403)
-		settle(s, h.opts.Tokens.Seal(&local), 409)
-		settle(s, h.opts.Tokens.Seal(&old), 410)
+		settle(s, wire.NewTokens().Seal(fresh), 403)
+		settle(s, h.opts.Tokens.Seal(local), 409)
+		settle(s, h.opts.Tokens.Seal(old), 410)
 		for _, x := range []exchange{
 			{body: `{}`, wrong: true, status: 400},
 			{body: `{"token":"` + strings.Repeat("x", wire.MaxToken+1) + `"` + used + `}`, wrong: true, status: 400},
-			{body: `{"token":"x","used":-1}`, wrong: true, status: map[string]int{"/v1/settle": 403, "/v1/cancel": 400}[path]},
+			{body: `{"token":"x","used":-1}`, wrong: true, status: map[bool]int{true: 403, false: 400}[path == "/v1/settle"]},
 			{body: `{"token":"x"` + used + `}` + strings.Repeat(" ", wire.MaxBody), status: 413},
 			{body: `{"token":"x"` + used + `}`, header: []string{"Content-Encoding", "br"}, status: 415},
 		} {

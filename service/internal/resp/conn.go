@@ -39,7 +39,7 @@ type conn struct {
 
 // run answers what comes until the connection ends.
 func (c *conn) run(ctx context.Context) {
-	defer func() { c.held.Give(c.party, c.taken) }()
+	defer func() { c.held.Give(c.party, c.taken+c.session.multi.taken) }()
 	for {
 		cmds, rest, err := c.next()
 		if wrong, ok := errors.AsType[mistake](err); ok {

@@ -28,6 +28,7 @@ type Handler struct {
 	opts    Options
 	log     throttle.Log
 	slots   chan struct{} // one for each goroutine that decides a part of a pipeline
+	scripts scripts
 }
 
 // Options for a Handler. The zero value is the default.
@@ -73,7 +74,8 @@ var codes = []struct {
 }{
 	{"NOPERM", []error{access.ErrNotAllowed}},
 	{"SASHRULE", []error{
-		config.ErrUnknownDomain, config.ErrNone, decide.ErrNotLimited, decide.ErrCountsRefused, decide.ErrNoQueue, sash.ErrUnsupported,
+		config.ErrUnknownDomain, config.ErrNone, decide.ErrNotLimited, decide.ErrCountsRefused, decide.ErrNoQueue, decide.ErrParts,
+		sash.ErrUnsupported,
 	}},
 	{"SASHCOST", []error{sash.ErrInvalidCost, sash.ErrCostAboveLimit}},
 	{"SASHTOKEN", []error{wire.ErrToken, wire.ErrExpired, decide.ErrKept}},
@@ -123,7 +125,7 @@ func (c *conn) parse(args [][]byte, silent *wire.Silence,
 }
 
 func allow(c *conn, args [][]byte) (decision, error) {
-	return c.parse(args, &wire.Undecided, wire.Decide, "ID")
+	return c.parse(args, &wire.Undecided, wire.Decide, "ID", "AND", "OR")
 }
 
 // book reads SASH.BOOK: a command that waits for its turn, which its reply says.
@@ -136,32 +138,51 @@ func book(c *conn, args [][]byte) (decision, error) {
 	}, "ID", "WITHIN")
 }
 
-func peek(c *conn, args [][]byte) (decision, error) { return c.parse(args, &wire.Unseen, wire.Peek) }
-
-func reserve(c *conn, args [][]byte) (decision, error) {
-	return c.parse(args, &wire.Undecided, c.handler.opts.Tokens.Reserve, "ID", "WITHIN")
+func peek(c *conn, args [][]byte) (decision, error) {
+	return c.parse(args, &wire.Unseen, wire.Peek, "AND")
 }
 
-// settle reads SASH.SETTLE token used. Those of one token are in order.
+func reserve(c *conn, args [][]byte) (decision, error) {
+	return c.parse(args, &wire.Undecided, c.handler.opts.Tokens.Reserve, "ID", "WITHIN", "AND", "OR")
+}
+
+// settle reads SASH.SETTLE token used [used …]. Those of one token are in order.
 func settle(c *conn, args [][]byte) (decision, error) {
-	used, err := strconv.ParseInt(string(args[1]), 10, 64)
-	if len(args) != 2 || err != nil {
-		return decision{}, wrong("syntax error: give the token and the units that were used, 0 to give all of them back")
+	used := make([]int64, len(args)-1)
+	for i, arg := range args[1:] {
+		var err error
+		if used[i], err = strconv.ParseInt(string(arg), 10, 64); err != nil {
+			return decision{}, wrong("syntax error: give the token and the units that were used, of each subject, or 0 to give all of them back")
+		}
 	}
-	caller, err := c.permit("", access.Decide)
-	if err != nil {
-		return decision{}, err
-	}
-	token, h := string(args[0]), c.handler
+	permit, err := c.permitAny()
+	token := string(args[0])
 	return decision{token, &wire.Unsettled, func(ctx context.Context, out *reply) error {
-		err := h.opts.Tokens.Settle(ctx, h.decider, token, used, func(domain string) error {
-			return h.opts.Access.Permit(caller, domain, access.Decide)
-		})
+		err := c.handler.opts.Tokens.Settle(ctx, c.handler.decider, token, used, permit)
 		if err == nil {
 			out.status("OK")
 		}
 		return err
-	}}, nil
+	}}, err
+}
+
+// extend reads SASH.EXTEND token. The reply is the token that takes its place.
+func extend(c *conn, args [][]byte) (decision, error) {
+	permit, err := c.permitAny()
+	token := string(args[0])
+	return decision{token, &wire.Unextended, func(ctx context.Context, out *reply) error {
+		extended, err := c.handler.opts.Tokens.Extend(ctx, c.handler.decider, token, permit)
+		if err == nil {
+			out.text(extended)
+		}
+		return err
+	}}, err
+}
+
+// permitAny returns what permits the caller to decide in a domain, unless there is none in which it may.
+func (c *conn) permitAny() (permit func(domain string) error, err error) {
+	caller, err := c.permit("", access.Decide)
+	return func(domain string) error { return c.handler.opts.Access.Permit(caller, domain, access.Decide) }, err
 }
 
 var notReset = wire.Silence{
@@ -184,6 +205,39 @@ func reset(ctx context.Context, c *conn, args [][]byte) error {
 		return c.handler.refusal(err, &notReset)
 	}
 	c.out.status("OK")
+	return nil
+}
+
+// allCharges are limits that count whatever a key was charged.
+var allCharges = []sash.Limit{{Units: sash.MaxUnits, Window: sash.MaxWindow}}
+
+// del answers DEL and UNLINK key [key …], of keys that bring their limits along, with how many of them the store had.
+func del(ctx context.Context, c *conn, args [][]byte) error {
+	if _, err := c.permit(decide.OfRequest, access.Refund|access.Override); err != nil {
+		return err
+	}
+	for _, key := range args {
+		if err := checkKey(string(key)); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.handler.opts.Timeout)
+	defer cancel()
+	there := int64(0)
+	for _, key := range args {
+		req := decide.Given(string(key), allCharges, nil)
+		answers, err := c.handler.decider.Peek(ctx, req)
+		if err == nil {
+			err = c.handler.decider.ResetFor(ctx, req)
+		}
+		if err != nil {
+			return c.handler.refusal(err, &notReset)
+		}
+		if answers[0].Limits[0].Remaining < sash.MaxUnits {
+			there++
+		}
+	}
+	c.out.number(there)
 	return nil
 }
 
@@ -283,60 +337,98 @@ func (h *Handler) throttle(ctx context.Context, req decide.Request, limit, quant
 	return nil
 }
 
-// parseRequest reads a name, which with ENTRY is a domain and with LIMIT a key, and options in any order with their values.
-// The error is a refusal, or says which right the caller lacks: need, or the right to bring limits along.
+// A question is a command that requests units, while it is read.
+type question struct {
+	takes []string          // the names of its options
+	given map[string]string // options that are not those of one subject
+	need  access.Right
+	req   decide.Request
+}
+
+// subject reads a name, which with ENTRY is a domain and with LIMIT a key, and options in any order with their values. It returns the
+// arguments from AND or OR on.
+func (q *question) subject(args [][]byte) (rest [][]byte, err error) {
+	name := string(args[0])
+	var entries []config.Entry
+	var limits []sash.Limit
+	var cost *int64
+	for args = args[1:]; len(args) > 0; {
+		option, n := word(args), 1
+		if option == "ENTRY" {
+			n = 2
+		}
+		_, again := q.given[option]
+		switch {
+		case !slices.Contains(q.takes, option):
+			return nil, wrong("syntax error: '" + wire.Clip(option) + "' is no option here: give ENTRY key value, or LIMIT limit, COST units" +
+				strings.Join(append([]string{""}, q.takes[3:]...), ", "))
+		case len(args) <= n:
+			return nil, wrong(fmt.Sprintf("syntax error: %s needs %d behind it", option, n))
+		case again, option == "COST" && cost != nil:
+			return nil, wrong("syntax error: " + option + " is there twice")
+		case option == "ENTRY":
+			entries = append(entries, config.Entry{Key: string(args[1]), Value: string(args[2])})
+		case option == "LIMIT":
+			limit, err := sash.ParseLimit(string(args[1]))
+			if err != nil {
+				return nil, wrong(err.Error())
+			}
+			limits, q.need = append(limits, limit), q.need|access.Bring(&limit)
+		case option == "COST":
+			units, err := strconv.ParseInt(string(args[1]), 10, 64)
+			if err != nil {
+				return nil, wrong("value is not an integer or out of range: COST " + wire.Clip(string(args[1])))
+			}
+			cost = &units
+		case option == "AND", option == "OR":
+			return args, q.add(name, entries, limits, cost)
+		default:
+			q.given[option] = string(args[1])
+		}
+		args = args[1+n:]
+	}
+	return nil, q.add(name, entries, limits, cost)
+}
+
+// add adds a subject to the request.
+func (q *question) add(name string, entries []config.Entry, limits []sash.Limit, cost *int64) error {
+	if err := checkSubject(name, entries, limits); err != nil {
+		return err
+	}
+	one := decide.One(name, entries, cost)
+	if len(limits) > 0 {
+		one = decide.Given(name, limits, cost)
+	}
+	if len(q.req.Parts) > 0 && one.Domain != q.req.Domain {
+		return wrong("syntax error: the subjects of a command are of one domain, or keys with LIMIT")
+	}
+	q.req.Domain, q.req.Parts = one.Domain, append(q.req.Parts, one.Parts...)
+	return nil
+}
+
+// parseRequest reads a subject, or several with AND or OR between them. The error is a refusal, or says which right the caller lacks:
+// need, or the right to bring limits along.
 func (c *conn) parseRequest(args [][]byte, need access.Right, takes ...string) (req decide.Request, err error) {
 	for _, arg := range args {
 		if !utf8.Valid(arg) {
 			return req, wrong("an argument is not UTF-8")
 		}
 	}
-	takes = append([]string{"ENTRY", "LIMIT", "COST"}, takes...)
-	name, given := string(args[0]), make(map[string]string)
-	var entries []config.Entry
-	var limits []sash.Limit
-	for args = args[1:]; len(args) > 0; {
-		option, n := word(args), 1
-		if option == "ENTRY" {
-			n = 2
+	q := question{takes: append([]string{"ENTRY", "LIMIT", "COST"}, takes...), given: make(map[string]string), need: need}
+	of := ""
+	for len(args) > 0 {
+		if args, err = q.subject(args); err != nil {
+			return req, err
 		}
-		_, again := given[option]
-		switch {
-		case !slices.Contains(takes, option):
-			return req, wrong("syntax error: '" + wire.Clip(option) + "' is no option here: give ENTRY key value, or LIMIT limit, COST units" +
-				strings.Join(append([]string{""}, takes[3:]...), ", "))
-		case len(args) <= n:
-			return req, wrong(fmt.Sprintf("syntax error: %s needs %d behind it", option, n))
-		case again:
-			return req, wrong("syntax error: " + option + " is there twice")
-		case option == "ENTRY":
-			entries = append(entries, config.Entry{Key: string(args[1]), Value: string(args[2])})
-		case option == "LIMIT":
-			limit, err := sash.ParseLimit(string(args[1]))
-			if err != nil {
-				return req, wrong(err.Error())
+		if len(args) > 0 {
+			if of != "" && of != word(args) {
+				return req, wrong("syntax error: give AND between the subjects, for all of them, or OR, for any")
 			}
-			limits, need = append(limits, limit), need|access.Bring(&limit)
-		default:
-			given[option] = string(args[1])
+			of, args = word(args), args[1:]
 		}
-		args = args[1+n:]
 	}
-	if err = checkSubject(name, entries, limits); err != nil {
-		return req, err
-	}
-	var cost *int64
-	if text, ok := given["COST"]; ok {
-		units, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return req, wrong("value is not an integer or out of range: COST " + wire.Clip(text))
-		}
-		cost = &units
-	}
-	if req = decide.One(name, entries, cost); len(limits) > 0 {
-		req = decide.Given(name, limits, cost)
-	}
-	req.Port = decide.RESP
+	req, given := q.req, q.given
+	req.Port, req.Any = decide.RESP, of == "OR"
 	id, named := given["ID"]
 	if req.ID = id; named && (id == "" || len(id) > decide.MaxIDLength) {
 		return req, wrong(fmt.Sprintf("the ID has %d bytes: it must have 1 to %d", len(id), decide.MaxIDLength))
@@ -349,7 +441,7 @@ func (c *conn) parseRequest(args [][]byte, need access.Right, takes ...string) (
 			return req, wrong(fmt.Sprintf("WITHIN %v: it can be up to %v seconds here (sash serve --max-wait)", req.Within.Seconds(), most.Seconds()))
 		}
 	}
-	caller, err := c.permit(req.Domain, need)
+	caller, err := c.permit(req.Domain, q.need)
 	if err == nil {
 		req.Book = caller.May(req.Domain, access.Book)
 	}

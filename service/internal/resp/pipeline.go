@@ -24,6 +24,13 @@ func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
 			return false
 		}
 		first, err := find(cmds[0])
+		if c.session.multi.open && !first.now {
+			if c.enqueue(cmds[0], err) != nil {
+				return false
+			}
+			cmds = cmds[1:]
+			continue
+		}
 		if err == nil && first.decides != nil {
 			all := []decision{c.prepare(first, cmds[0][1:])}
 			for cmds = cmds[1:]; len(cmds) > 0 && len(all) < maxBatch; cmds = cmds[1:] {
@@ -47,6 +54,9 @@ func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
 		c.perform(ctx, first, cmds[0][1:])
 		if cmds = cmds[1:]; c.session.quit {
 			return false
+		}
+		if due := c.session.multi.due; due != nil {
+			c.session.multi.due, cmds = nil, append(due, cmds...)
 		}
 	}
 	return true
@@ -142,6 +152,7 @@ type command struct {
 	run func(ctx context.Context, c *conn, args [][]byte) error
 	// decides reads a command that asks the store, which may be answered beside others.
 	decides func(c *conn, args [][]byte) (decision, error)
+	now     bool // it is answered at once behind MULTI, too
 	settles bool // it is not decided beside commands that do not, which may be on the same subject
 }
 
@@ -150,10 +161,22 @@ var commands = map[string]command{
 	"cl.throttle":  {decides: throttled}, // which counts its arguments itself
 	"sash.allow":   {least: 4, decides: allow},
 	"sash.book":    {least: 4, decides: book},
+	"sash.extend":  {least: 2, decides: extend, settles: true},
 	"sash.peek":    {least: 4, decides: peek},
 	"sash.reserve": {least: 4, decides: reserve},
 	"sash.reset":   {least: 4, run: reset},
 	"sash.settle":  {least: 3, decides: settle, settles: true},
+
+	"del":     {least: 2, run: del},
+	"eval":    {least: 3, decides: eval},
+	"evalsha": {least: 3, decides: evalSHA},
+	"script":  {least: 3, run: script},
+	"unlink":  {least: 2, run: del},
+
+	"discard": {least: 1, run: discard, now: true},
+	"exec":    {least: 1, run: exec, now: true},
+	"multi":   {least: 1, run: multi, now: true},
+	"watch":   {least: 2, run: watch, now: true},
 
 	"auth":   {least: 2, run: auth},
 	"client": {least: 2, run: client},
@@ -161,6 +184,6 @@ var commands = map[string]command{
 	"hello":  {least: 1, run: hello},
 	"info":   {least: 1, run: info},
 	"ping":   {least: 1, run: ping},
-	"quit":   {least: 1, run: quit},
+	"quit":   {least: 1, run: quit, now: true},
 	"select": {least: 2, run: selectDatabase},
 }

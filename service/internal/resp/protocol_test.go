@@ -160,7 +160,7 @@ func TestEveryCommandHasOneReply(t *testing.T) {
 		for range 5 {
 			name := rapid.SampledFrom(names).Draw(rt, "command")
 			args := rapid.SliceOfN(rapid.SampledFrom(words), 0, 8).Draw(rt, "arguments")
-			if name == "quit" {
+			if name == "quit" || name == "multi" { // behind which every command is queued
 				continue
 			}
 			c.send(encode(append([]string{name}, args...)...) + encode("ECHO", "mark"))

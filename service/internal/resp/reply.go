@@ -118,6 +118,9 @@ func (r *reply) decision(d *wire.Decision) {
 		{"allowed", d.Allowed}, {"remaining", d.Remaining}, {"retry_after", d.RetryAfter}, {"reset_after", d.ResetAfter},
 		{"refused_by", d.RefusedBy}, {"limits", d.Limits}, {"source", d.Source},
 	}
+	if d.Part != nil {
+		all = append(all, field{"part", *d.Part})
+	}
 	if d.StartAfter != nil {
 		all = append(all, field{"start_after", *d.StartAfter})
 	}

@@ -22,6 +22,7 @@ type session struct {
 	token string
 	name  string // of the client among those that have turns
 	wrong int    // tokens that were not known
+	multi transaction
 	quit  bool
 }
 
@@ -117,7 +118,7 @@ func hello(_ context.Context, c *conn, args [][]byte) error {
 // client answers what clients say of themselves to connect.
 func client(_ context.Context, c *conn, args [][]byte) error {
 	switch sub := word(args); sub {
-	case "SETINFO", "SETNAME":
+	case "SETINFO", "SETNAME", "NO-EVICT", "NO-TOUCH", "TRACKING": // no reply here is one to cache, so nothing is tracked
 		return c.ok(nil)
 	case "ID":
 		c.out.number(c.session.id)

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	crand "crypto/rand"
@@ -10,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -26,6 +28,7 @@ import (
 // A Decision is the answer to one request, as openapi.yaml describes it.
 type Decision struct {
 	Allowed    bool     `json:"allowed"`
+	Part       *int64   `json:"part,omitempty"`        // of a request of several: the one that this is about, from 0 on
 	Remaining  *int64   `json:"remaining"`             // the fewest units over all limits; null when nothing limits the call
 	StartAfter *Seconds `json:"start_after,omitempty"` // of a request that can wait, or was booked before, and may go ahead
 	Waited     *Seconds `json:"waited,omitempty"`      // of sash allow --wait
@@ -81,22 +84,43 @@ func AnswerOf(a *decide.Answer) Decision {
 	return d
 }
 
-// decisionOn is AnswerOf with when a request starts that could wait, or was booked before, and was let through.
-func decisionOn(req *decide.Request, a *decide.Answer) Decision {
+// decisionOn is AnswerOf for the part that decides: one that refused, of which the request waits longest, or the one with the fewest
+// units left. It says when a request starts that could wait, or was booked before, and was let through.
+func decisionOn(req *decide.Request, answers []decide.Answer) Decision {
+	left := func(a *decide.Answer) int64 {
+		tightest, limited := a.Tightest()
+		switch {
+		case !a.Allowed():
+			return -1 - int64(a.RefusedBy.RetryAfter)
+		case limited:
+			return tightest.Remaining
+		}
+		return math.MaxInt64
+	}
+	part := 0
+	for i := range answers {
+		if left(&answers[i]) < left(&answers[part]) {
+			part = i
+		}
+	}
+	a := &answers[part]
 	d := AnswerOf(a)
 	if d.Allowed && (req.Within > 0 || a.Delay > 0) {
 		d.StartAfter = new(Seconds(a.Delay))
 	}
+	if req.Any || len(req.Parts) > 1 {
+		d.Part = new(int64(part + a.Chosen))
+	}
 	return d
 }
 
-// Decide returns the decision of an engine on a request of one part.
+// Decide returns the decision of an engine on a request.
 func Decide(ctx context.Context, engine *decide.Decider, req *decide.Request) (d Decision, err error) {
 	answers, err := engine.Decide(ctx, *req)
 	if err != nil {
 		return d, err
 	}
-	return decisionOn(req, &answers[0]), nil
+	return decisionOn(req, answers), nil
 }
 
 // Peek returns the decision that Decide would return, and charges nothing.
@@ -105,7 +129,7 @@ func Peek(ctx context.Context, engine *decide.Decider, req *decide.Request) (d D
 	if err != nil {
 		return d, err
 	}
-	return AnswerOf(&answers[0]), nil
+	return decisionOn(req, answers), nil
 }
 
 // ResultOf returns the decision of a limiter.
@@ -220,9 +244,9 @@ func When(t time.Time) *Instant {
 	return new(Instant(t))
 }
 
-// MaxToken bounds a token. One with the longest key and the most limits takes a quarter of it, and a long name of a
-// domain has room.
-const MaxToken = 8192
+// MaxToken bounds a token. One of sash.MaxSubjects parts with the longest keys and the most limits takes half of it, and a long
+// name of a domain has room.
+const MaxToken = 12 << 10
 
 // encoding is base64url in which every token has one form.
 var encoding = base64.RawURLEncoding.Strict()
@@ -231,7 +255,7 @@ var encoding = base64.RawURLEncoding.Strict()
 var ErrToken = errors.New("the token is not valid here: it was changed, or given by an instance with another SASH_TOKEN_KEY")
 
 // ErrExpired means that there is nothing to settle.
-var ErrExpired = errors.New("the reservation has expired: its charge has left every window, and there is nothing to settle")
+var ErrExpired = errors.New("the reservation has expired: its charge has left every window, or was given back, and there is nothing to settle")
 
 // Tokens turns reservations into texts for clients, and back; all ports have the same. Anyone with such a text can read
 // it: it holds the subject of the request and its limits. It cannot be made or changed without the key, because a
@@ -239,7 +263,7 @@ var ErrExpired = errors.New("the reservation has expired: its charge has left ev
 //
 // The first key seals and all keys open, so that a fleet changes keys without losing a reservation.
 //
-// The form is the reservation as JSON and its HMAC-SHA-256, each in base64url, with a dot between them.
+// The form is the reservation as JSON, of several parts a list, and its HMAC-SHA-256, each in base64url, with a dot between them.
 type Tokens struct {
 	// Now is the clock that the lives of reservations are held against.
 	Now  func() time.Time
@@ -275,11 +299,15 @@ type sealed struct {
 	Percent    int            `json:"p,omitempty"`
 }
 
-// Seal returns the token of a reservation.
-func (t *Tokens) Seal(r *decide.Reservation) string {
-	var s sealed
-	if r.Units > 0 {
-		s = sealed{
+// Seal returns the token of a reservation, or of those of the parts of a request.
+func (t *Tokens) Seal(held ...decide.Reservation) string {
+	all := make([]sealed, len(held))
+	for i := range held {
+		r := &held[i]
+		if r.Units == 0 {
+			continue
+		}
+		s := sealed{
 			Domain: r.Domain, Key: r.Key, Units: r.Units, At: r.At.UnixMicro(), Delay: r.Delay, Source: r.Source, ID: r.ID, Instance: r.Instance,
 			Algorithm: r.Policy.Algorithm, Resolution: r.Policy.Resolution, Global: r.Place.Global, Lease: r.Place.Lease,
 			Regions: r.Place.Own.Regions, Percent: r.Place.Own.Percent,
@@ -287,28 +315,33 @@ func (t *Tokens) Seal(r *decide.Reservation) string {
 		for _, l := range r.Policy.Limits {
 			s.Limits = append(s.Limits, l.String())
 		}
+		all[i] = s
 	}
 	var payload bytes.Buffer
 	encoder := json.NewEncoder(&payload)
 	encoder.SetEscapeHTML(false) // which would make a key of ampersands six times as long
-	_ = encoder.Encode(s)        // texts and numbers only
+	var of any = all
+	if len(all) == 1 {
+		of = all[0]
+	}
+	_ = encoder.Encode(of) // texts and numbers only
 	return encoding.EncodeToString(payload.Bytes()) + "." + encoding.EncodeToString(mac(t.keys[0], payload.Bytes()))
 }
 
 // Reserve is Decide for a request whose units are settled later. A decision that admits it has the token.
 func (t *Tokens) Reserve(ctx context.Context, engine *decide.Decider, req *decide.Request) (d Decision, err error) {
-	answer, reservation, err := engine.Reserve(ctx, *req)
+	answers, held, err := engine.ReserveAll(ctx, *req)
 	if err != nil {
 		return d, err
 	}
-	if d = decisionOn(req, &answer); reservation != nil {
-		d.Token = t.Seal(reservation)
+	if d = decisionOn(req, answers); len(held) > 0 {
+		d.Token = t.Seal(held...)
 	}
 	return d, nil
 }
 
 // Open returns what was sealed, or ErrToken.
-func (t *Tokens) Open(token string) (*decide.Reservation, error) {
+func (t *Tokens) Open(token string) ([]decide.Reservation, error) {
 	if strings.ContainsAny(token, "\r\n") { // which package base64 overlooks
 		return nil, ErrToken
 	}
@@ -319,24 +352,40 @@ func (t *Tokens) Open(token string) (*decide.Reservation, error) {
 	if err != nil || err2 != nil || !slices.ContainsFunc(t.keys, ours) {
 		return nil, ErrToken
 	}
-	var s sealed
-	if json.Unmarshal(payload, &s) != nil || s.Home != "" {
+	if !bytes.HasPrefix(payload, []byte("[")) {
+		payload = slices.Concat([]byte("["), payload, []byte("]"))
+	}
+	var all []sealed
+	if json.Unmarshal(payload, &all) != nil {
 		return nil, ErrToken // of another version
 	}
-	if s.Units == 0 {
-		return &decide.Reservation{}, nil
+	held := make([]decide.Reservation, len(all))
+	for i := range all {
+		if held[i], err = all[i].open(); err != nil {
+			return nil, err
+		}
+	}
+	return held, nil
+}
+
+func (s *sealed) open() (r decide.Reservation, err error) {
+	switch {
+	case s.Home != "":
+		return r, ErrToken
+	case s.Units == 0:
+		return r, nil
 	}
 	limits := make([]sash.Limit, len(s.Limits))
 	for i, text := range s.Limits {
 		if limits[i], err = sash.ParseLimit(text); err != nil {
-			return nil, ErrToken
+			return r, ErrToken
 		}
 	}
 	policy, err := sash.NewPolicy(&sash.Options{Algorithm: s.Algorithm, Resolution: s.Resolution}, limits...)
 	if err != nil {
-		return nil, ErrToken
+		return r, ErrToken
 	}
-	return &decide.Reservation{
+	return decide.Reservation{
 		Domain: s.Domain, Key: s.Key, Units: s.Units, At: time.UnixMicro(s.At), Delay: s.Delay, Policy: policy, Source: s.Source, ID: s.ID, Instance: s.Instance,
 		Place: config.Place{Global: s.Global, Lease: s.Lease, Own: config.OwnShare{Regions: s.Regions, Percent: s.Percent}},
 	}, nil
@@ -353,22 +402,61 @@ func mac(key, payload []byte) []byte {
 // expired while it still counts.
 const clockSlack = time.Minute
 
-// Settle corrects the charge of a token's reservation to the units that were used, if its caller is permitted to decide in
-// the domain. An empty domain is any. Errors are that of permit, ErrToken, ErrExpired and those of the engine.
-func (t *Tokens) Settle(ctx context.Context, engine *decide.Decider, token string, used int64, permit func(domain string) error) error {
-	reservation, err := t.Open(token)
-	domain := "" // for a token of nothing or of an earlier version
-	if err == nil {
-		domain = reservation.Domain
+// permitted opens a token, if its caller is permitted to decide in the domains of its reservations. An empty domain is any. The error is that
+// of permit, ErrToken, or ErrExpired if all of what was charged has left.
+func (t *Tokens) permitted(token string, permit func(domain string) error) ([]decide.Reservation, error) {
+	held, err := t.Open(token)
+	if err != nil {
+		held = []decide.Reservation{{}} // of no domain, as the token of nothing and those of earlier versions
 	}
-	if denied := permit(domain); denied != nil {
-		return denied
+	expired := 0
+	for i := range held {
+		r := &held[i]
+		if denied := permit(r.Domain); denied != nil {
+			return nil, denied
+		}
+		if r.Units > 0 && t.Now().After(r.Expires().Add(clockSlack)) {
+			expired++
+		}
 	}
+	if err == nil && expired > 0 && expired == len(held) {
+		err = ErrExpired
+	}
+	return held, err
+}
+
+// Settle corrects the charges of a token's reservation to the units that were used, of several parts in their order, if its caller is
+// permitted to. None, or one 0, gives all of them back. Errors are those of permitted and of the engine, which has settled the other parts then.
+func (t *Tokens) Settle(ctx context.Context, engine *decide.Decider, token string, used []int64, permit func(domain string) error) error {
+	held, err := t.permitted(token, permit)
+	if err != nil {
+		return err
+	}
+	if len(used) == 0 || len(used) == 1 && used[0] == 0 {
+		used = make([]int64, len(held))
+	}
+	if len(used) != len(held) {
+		return fmt.Errorf("%w: the reservation has %d parts: give the units that each used, in their order", sash.ErrInvalidCost, len(held))
+	}
+	for i := range held {
+		err = cmp.Or(err, engine.Settle(ctx, &held[i], used[i]))
+	}
+	return err
+}
+
+// Extend charges anew what a token's reservation holds, and returns the token that takes its place. Errors are those of Settle, and
+// ErrExpired if something of it has left or was given back.
+func (t *Tokens) Extend(ctx context.Context, engine *decide.Decider, token string, permit func(domain string) error) (string, error) {
+	held, err := t.permitted(token, permit)
+	if err != nil {
+		return "", err
+	}
+	there, err := engine.Extend(ctx, held)
 	switch {
 	case err != nil:
-		return err
-	case reservation.Units > 0 && t.Now().After(reservation.Expires().Add(clockSlack)):
-		return ErrExpired
+		return "", err
+	case !there:
+		return "", ErrExpired
 	}
-	return engine.Settle(ctx, reservation, used)
+	return t.Seal(held...), nil
 }

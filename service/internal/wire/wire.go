@@ -65,6 +65,10 @@ var (
 		"the store did not answer: whether the reservation is settled is not known; send this again, it counts once",
 		"the store was not asked: the reservation is not settled; send this again",
 	}
+	Unextended = Silence{
+		"the store did not answer: whether the reservation was extended is not known; its charge has left after the window at the latest",
+		"the store was not asked: the reservation is not extended; send this again",
+	}
 )
 
 // Fail writes an Error.
@@ -185,10 +189,12 @@ func explain(err error) string {
 		return fmt.Sprintf("%v at byte %d", syntax, syntax.Offset)
 	case errors.As(err, &kind) && kind.Field == "":
 		return "a " + kind.Value + " where an object is wanted"
-	case errors.As(err, &kind) && (kind.Field == "cost" || kind.Field == "used"):
-		return fmt.Sprintf("%s is %s: it must be a whole number", kind.Field, Clip(kind.Value))
 	case errors.As(err, &kind):
-		return fmt.Sprintf("%s is a %s, which it must not be", kind.Field, Clip(kind.Value))
+		field := kind.Field[strings.LastIndexByte(kind.Field, '.')+1:]
+		if field == "cost" || field == "used" {
+			return fmt.Sprintf("%s is %s: it must be a whole number", field, Clip(kind.Value))
+		}
+		return fmt.Sprintf("%s is a %s, which it must not be", field, Clip(kind.Value))
 	}
 	return strings.TrimPrefix(err.Error(), "json: ")
 }

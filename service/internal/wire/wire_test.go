@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,14 +52,16 @@ func TestATokenHoldsTheWholeReservation(t *testing.T) {
 		reservation(t, long, nil, "100000/8759h59m59.999999s", "99991/8759h59m59.999998s", "99992/8759h59m59.999997s", "99993/8759h59m59.999996s", "99994/8759h59m59.999995s",
 			"99999/month@America/Argentina/ComodRivadavia", "99998/day@America/Argentina/ComodRivadavia", "99997/hour@America/Argentina/ComodRivadavia"),
 	} {
-		token := sealer.Seal(r)
-		if len(token) > MaxToken {
-			t.Errorf("%d bytes", len(token))
+		token := sealer.Seal(*r)
+		parts := sealer.Seal(slices.Repeat([]decide.Reservation{*r}, sash.MaxSubjects)...)
+		if held, err := opener.Open(parts); len(parts) > MaxToken || len(held) != sash.MaxSubjects || !reflect.DeepEqual(held[3], held[0]) {
+			t.Errorf("%d bytes, %+v, %v", len(parts), held, err)
 		}
-		got, err := opener.Open(token)
-		if err != nil {
-			t.Fatal(err)
+		all, err := opener.Open(token)
+		if err != nil || len(all) != 1 {
+			t.Fatal(all, err)
 		}
+		got := &all[0]
 		if (r.Policy == nil) != (got.Policy == nil) || r.Policy != nil && !r.Policy.Equal(got.Policy) {
 			t.Errorf("the policy %+v became %+v", r.Policy, got.Policy)
 		}
@@ -72,7 +75,7 @@ func TestATokenHoldsTheWholeReservation(t *testing.T) {
 
 func TestATokenThatWasChangedIsNotOpened(t *testing.T) {
 	sealer := NewTokens([]byte("one secret of all instances"))
-	token := sealer.Seal(reservation(t, "k", nil, "10/1m"))
+	token := sealer.Seal(*reservation(t, "k", nil, "10/1m"))
 	for i := range len(token) {
 		for _, c := range []byte("AQgwB.") {
 			changed := token[:i] + string(c) + token[i+1:]
@@ -84,7 +87,7 @@ func TestATokenThatWasChangedIsNotOpened(t *testing.T) {
 			}
 		}
 	}
-	for _, wrong := range []string{"", ".", token[:len(token)-1], token + "A", token + "\n", token[:9] + "\r\n" + token[9:], token + "." + token, NewTokens().Seal(&decide.Reservation{})} {
+	for _, wrong := range []string{"", ".", token[:len(token)-1], token + "A", token + "\n", token[:9] + "\r\n" + token[9:], token + "." + token, NewTokens().Seal(decide.Reservation{})} {
 		if _, err := sealer.Open(wrong); !errors.Is(err, ErrToken) {
 			t.Errorf("%q: %v", wrong, err)
 		}
@@ -105,13 +108,13 @@ func TestWhatIsNotSettled(t *testing.T) {
 		domain string
 		want   error
 	}{
-		"expired":           {tokens.Seal(r), 3 * time.Minute, nil, "shop", ErrExpired},
+		"expired":           {tokens.Seal(*r), 3 * time.Minute, nil, "shop", ErrExpired},
 		"changed":           {"x", 0, nil, "", ErrToken},
-		"without a right":   {tokens.Seal(r), 0, denied, "shop", denied},
+		"without a right":   {tokens.Seal(*r), 0, denied, "shop", denied},
 		"changed, and both": {"x", 0, denied, "", denied},
 	} {
 		tokens.Now = func() time.Time { return r.At.Add(c.after) }
-		err := tokens.Settle(t.Context(), nil, c.token, 1, func(domain string) error {
+		err := tokens.Settle(t.Context(), nil, c.token, []int64{1}, func(domain string) error {
 			if domain != c.domain {
 				t.Errorf("%s: the right is for %q, want %q", name, domain, c.domain)
 			}
@@ -140,8 +143,10 @@ func FuzzTokens(f *testing.F) {
 			t.Errorf("sealed by another: %+v", r)
 		}
 		r, err := ours.Open(seal(ours)) // of another version, say: it may be wrong, and is no fault
-		if err == nil && r.Units > 0 {
-			r.Expires()
+		for i := range r {
+			if err == nil && r[i].Units > 0 {
+				r[i].Expires()
+			}
 		}
 	})
 }

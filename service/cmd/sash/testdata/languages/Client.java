@@ -19,6 +19,16 @@ public class Client {
                 allowed += allowed(send(jedis, "SASH.ALLOW", "web", "ENTRY", "user", args[0]));
             }
             System.out.println("allowed " + allowed);
+            var script = "return redis.call('CL.THROTTLE', KEYS[1], ARGV[1], ARGV[2], ARGV[3])";
+            List<String> once = List.of(args[0] + " once"), limit = List.of("0", "1", "60");
+            var transaction = jedis.multi();
+            transaction.sendCommand(() -> SafeEncoder.encode("CL.THROTTLE"), once.get(0), "0", "1", "60");
+            transaction.eval(script, once, limit);
+            line = new StringBuilder("multi");
+            for (var reply : transaction.exec()) {
+                line.append(' ').append(((List<?>) reply).get(0));
+            }
+            System.out.println(line.append(' ').append(((List<?>) jedis.evalsha(jedis.scriptLoad(script), once, limit)).get(0)));
             try {
                 send(jedis, "SASH.ALLOW", "web", "ENTRY");
             } catch (JedisDataException e) {

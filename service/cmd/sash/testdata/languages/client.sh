@@ -8,5 +8,14 @@ for call in 1 2 3 4 5 6 7; do
 	allowed=$((allowed + $4))
 done
 echo allowed $allowed
+set -- "$1" "$2" $(cli "$SASH_TOKEN" "$2" <<END
+MULTI
+CL.THROTTLE "$1 once" 0 1 60
+EVAL "return redis.call('CL.THROTTLE', KEYS[1], ARGV[1], ARGV[2], ARGV[3])" 1 "$1 once" 0 1 60
+EXEC
+EVAL "return redis.call('CL.THROTTLE', KEYS[1], ARGV[1], ARGV[2], ARGV[3])" 1 "$1 once" 0 1 60
+END
+)
+echo multi $6 ${11} ${16}
 echo error $(echo "SASH.ALLOW web ENTRY" | cli "$SASH_TOKEN" "$2")
 echo denied $(echo "AUTH wrong" | cli "$SASH_TOKEN" "$2")

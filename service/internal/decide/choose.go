@@ -1,0 +1,69 @@
+package decide
+
+import (
+	"context"
+	crand "crypto/rand"
+	"errors"
+	"math/rand/v2"
+
+	"example.com/sash/driver"
+	"example.com/sash/internal/apart"
+)
+
+// choose charges one of the parts of a request, and returns its index: see Decide. The store chooses in one step if it can.
+func (d *Decider) choose(ctx context.Context, req *Request, answers []Answer) (int, error) {
+	var parts []*Answer
+	var indexes []int
+	b, together, seen, soft, never := &driver.Batch{Mode: driver.Any}, true, make(map[string]bool), -1, -1
+	for _, i := range rand.Perm(len(answers)) {
+		a := &answers[i]
+		switch {
+		case !a.Limited():
+			return i, nil
+		case a.never || a.BannedBy != nil:
+			if never < 0 || a.BannedBy != nil { // a ban ends
+				never = i
+			}
+			continue
+		case a.limits.opts.CountRefused:
+			return i, ErrCountsRefused
+		case seen[a.Key]:
+			continue
+		case a.Soft():
+			soft = i
+		}
+		seen[a.Key], a.settles = true, req.held != nil
+		parts, indexes = append(parts, a), append(indexes, i)
+		b.Ops = append(b.Ops, driver.Op{Settlement: driver.Settlement{Request: a.request()}})
+		together = together && a.kind() == parts[0].kind()
+	}
+	if len(parts) == 0 {
+		a := &answers[never]
+		if a.BannedBy == nil && a.limits.limiter != nil {
+			return never, a.limits.fits(a.need)
+		}
+		return never, a.look(ctx)
+	}
+	store, err := d.storeFor(batchesOf(parts))
+	if err != nil {
+		return 0, err
+	}
+	if err = driver.ErrApart; together {
+		err = b.Do(ctx, store)
+	}
+	if errors.Is(err, driver.ErrApart) {
+		err = apart.Choose(ctx, store, b)
+	}
+	if err != nil {
+		return 0, failure(ctx, err)
+	}
+	a := parts[b.Chosen]
+	a.result(a.limits.limiter.Result(a.Key, b.Ops[b.Chosen].Answer))
+	if a.Refused && soft >= 0 { // whose refusal does not bind
+		return soft, answers[soft].soften(answers[soft].look(ctx))
+	}
+	if req.held != nil {
+		d.hold(req, a, crand.Text(), &req.held[0])
+	}
+	return indexes[b.Chosen], nil
+}

@@ -1,0 +1,132 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"example.com/sash/memstore"
+)
+
+// parts returns the body of a request of users in parts, each with its cost.
+func parts(of string, users ...any) string {
+	var all []string
+	for i := 0; i < len(users); i += 2 {
+		all = append(all, fmt.Sprintf(`{"entries":[{"key":"user","value":"%v"}],"cost":%v}`, users[i], users[i+1]))
+	}
+	return fmt.Sprintf(`{"domain":"d","of":"%s","parts":[%s]}`, of, strings.Join(all, ","))
+}
+
+// is checks fields of an answer.
+func is(t *testing.T, got map[string]any, fields ...any) {
+	t.Helper()
+	for i := 0; i < len(fields); i += 2 {
+		if name := fields[i].(string); got[name] != fields[i+1] {
+			t.Errorf("%s is %v, want %v: %v", name, got[name], fields[i+1], got)
+		}
+	}
+}
+
+// left checks how many units users have left.
+func left(t *testing.T, h http.Handler, want map[string]float64) {
+	t.Helper()
+	for user, units := range want {
+		is(t, post(t, h, "/v1/peek", strings.ReplaceAll(ann, "ann", user), 200), "remaining", units)
+	}
+}
+
+// All parts are charged, or none is, and the answer is that of the part that refuses for longest or has the fewest units left.
+func TestAllPartsOfARequest(t *testing.T) {
+	h, c := virtual(t)
+	is(t, post(t, h, "/v1/peek", parts("all", "ann", 1, "bob", 2), 200), "allowed", true, "part", 0.0, "remaining", 3.0)
+	is(t, post(t, h, "/v1/allow", parts("all", "ann", 1, "bob", 2), 200), "allowed", true, "part", 1.0, "remaining", 1.0, "refused_by", nil)
+	is(t, post(t, h, "/v1/allow", parts("all", "ann", 1, "bob", 2), 429), "allowed", false, "part", 1.0, "refused_by", "3/10s", "retry_after", 10.0)
+	c.now = c.now.Add(time.Second)
+	is(t, post(t, h, "/v1/allow", parts("all", "ann", 2), 200), "part", nil)
+	is(t, post(t, h, "/v1/allow", parts("all", "ann", 3, "bob", 2, "eve", 1), 429), "part", 0.0, "refused_by", "4/1m", "retry_after", 60.0)
+	left(t, h, map[string]float64{"ann": 0, "bob": 1, "eve": 3})
+	is(t, post(t, h, "/v1/allow", parts("all", "ann", 4, "bob", 1), 422), "allowed", nil)
+}
+
+// One of any parts is charged: the one with most room, and of none the answer is the one that has room first.
+func TestAnyPartOfARequest(t *testing.T) {
+	h, c := virtual(t)
+	post(t, h, "/v1/allow", parts("all", "eve", 3), 200)
+	c.now = c.now.Add(time.Second)
+	post(t, h, "/v1/allow", parts("all", "ann", 2, "bob", 1), 200)
+	is(t, post(t, h, "/v1/allow", parts("any", "ann", 4, "bob", 2), 200), "part", 1.0, "remaining", 0.0) // the first can never have room
+	is(t, post(t, h, "/v1/allow", parts("any", "bob", 1, "ann", 2, "eve", 1), 429), "part", 2.0, "refused_by", "3/10s", "retry_after", 9.0)
+	left(t, h, map[string]float64{"ann": 1, "bob": 0, "eve": 0})
+	is(t, post(t, h, "/v1/allow", parts("any", "bob", 1), 429), "part", 0.0)
+	post(t, h, "/v1/peek", parts("any", "bob", 1, "ann", 2), 400)
+	post(t, h, "/v1/allow", parts("any", "ann", 4, "bob", 5), 422)
+}
+
+// A token settles, gives back and extends all parts of a reservation, and of any the one that was chosen.
+func TestReservationsOfParts(t *testing.T) {
+	c := &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
+	h := newHandler(t, memstore.New(&memstore.Options{Now: c.read}), &Options{Tokens: tokensAt(c.read, "key")})
+	token := func(of string, users ...any) string {
+		t.Helper()
+		return post(t, h, "/v1/reserve", parts(of, users...), 200)["token"].(string)
+	}
+	settle := func(token, used string, status int) {
+		t.Helper()
+		post(t, h, "/v1/settle", `{"token":"`+token+`","used":`+used+`}`, status)
+	}
+	both := token("all", "ann", 2, "bob", 3)
+	if got := post(t, h, "/v1/reserve", parts("all", "ann", 1, "bob", 1), 429); got["token"] != nil {
+		t.Errorf("a refusal has a token: %v", got)
+	}
+	left(t, h, map[string]float64{"ann": 1, "bob": 0})
+	settle(both, "1", 400)
+	settle(both, "[1]", 400)
+	settle(both, "[]", 400)
+	settle(both, "[1,2]", 200)
+	settle(both, "[0,0]", 200) // the first one counts
+	left(t, h, map[string]float64{"ann": 2, "bob": 1})
+	second := token("all", "ann", 2, "bob", 1)
+	post(t, h, "/v1/cancel", `{"token":"`+second+`"}`, 200)
+	third := token("any", "ann", 1, "eve", 1, "bob", 1)
+	left(t, h, map[string]float64{"ann": 2, "bob": 1, "eve": 2})
+	settle(third, "0", 200)
+	settle(token("all", "ann", 1, "nobody", 1), "[0,0]", 200)
+	left(t, h, map[string]float64{"ann": 2, "bob": 1, "eve": 3})
+	c.now = c.now.Add(3 * time.Minute)
+	settle(both, "[1,2]", 410)
+}
+
+// Calls in flight hold a slot each, for as long as they extend it and until they end.
+func TestSlotsOfCallsInFlight(t *testing.T) {
+	c := &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
+	h := newHandler(t, memstore.New(&memstore.Options{Now: c.read}), &Options{Tokens: tokensAt(c.read, "key")})
+	const slot = `{"domain":"d","parts":[{"entries":[{"key":"slot"}]},{"entries":[{"key":"slot","value":"ann"}]}]}`
+	take := func(status int) string {
+		t.Helper()
+		token, _ := post(t, h, "/v1/reserve", slot, status)["token"].(string)
+		return `{"token":"` + token + `"}`
+	}
+	extend := func(slot string, status int) string {
+		t.Helper()
+		return fmt.Sprintf(`{"token":"%v"}`, post(t, h, "/v1/extend", slot, status)["token"])
+	}
+	first := take(200)
+	c.now = c.now.Add(time.Millisecond)
+	second := take(200)
+	take(429)
+	c.now = c.now.Add(9 * time.Second)
+	again := extend(first, 200)
+	extend(first, 410)
+	c.now = c.now.Add(9 * time.Second) // the second was not extended
+	extend(second, 410)
+	third := take(200)
+	take(429)
+	post(t, h, "/v1/cancel", again, 200)
+	extend(again, 410)
+	take(200)
+	take(429)
+	post(t, h, "/v1/cancel", third, 200)
+	take(200)
+}

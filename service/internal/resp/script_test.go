@@ -1,0 +1,135 @@
+package resp
+
+import (
+	"crypto/sha1"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// A script that calls CL.THROTTLE is that command, in whatever way it is written.
+func TestScriptsThatCallThrottle(t *testing.T) {
+	p := open(t, everything)
+	c := p.connect(t)
+	eval := func(command, script string, args ...string) string {
+		t.Helper()
+		c.send(encode(append([]string{command, script}, args...)...))
+		return c.read()
+	}
+	for i, script := range []string{
+		"return redis.call('CL.THROTTLE', KEYS[1], ARGV[1], ARGV[2], ARGV[3])",
+		"return redis.pcall(\"cl.throttle\",KEYS[1],ARGV[1],ARGV[2],ARGV[3]);",
+		"\n  return redis.call (\n 'CL.Throttle' ,\n\tKEYS[ 1 ], '9', \"10\", 60 , 1\n)\n",
+		"return redis.call('CL.THROTTLE', ARGV[4], ARGV[1], ARGV[2], ARGV[3])",
+	} {
+		key := fmt.Sprint("key ", i)
+		for left, command := range []string{"EVAL", "eval"} {
+			if got, want := eval(command, script, "1", key, "9", "10", "60", key), fmt.Sprintf("[0 10 %d -1 60]", 9-left); got != want {
+				t.Errorf("%q: %s, want %s", script, got, want)
+			}
+		}
+	}
+	const known = "return redis.call('CL.THROTTLE', KEYS[1], ARGV[1])"
+	for _, script := range []string{
+		"", "return 1", "redis.call('CL.THROTTLE', KEYS[1])", "return redis.call('GET', KEYS[1])", "return redis.call(KEYS[1])",
+		"return redis.call('CL.THROTTLE', KEYS[1]) + 1", "return redis.call('CL.THROTTLE', KEYS[1],)", "return redis.call('CL.THROTTLE' KEYS[1])",
+		"local a = 1 return redis.call('CL.THROTTLE', KEYS[1])", "return redis.call('CL.THROTTLE', redis.call('TIME'))",
+		"return redis.call('CL.THROTTLE', 'it\\'s')", "return redis.call('CL.THROTTLE', KEYS[i])", "return redis.call()",
+		"return redis.call('CL.THROTTLE', '" + strings.Repeat("x", maxScript) + "')",
+	} {
+		if got := eval("EVAL", script, "1", "key"); !strings.HasPrefix(got, "-ERR the only script here is return redis.call('CL.THROTTLE', KEYS[1]") {
+			t.Errorf("%.80q: %s", script, got)
+		}
+	}
+	for want, args := range map[string][]string{
+		"-ERR Number of keys can't be negative or greater than number of args": {"one", "key"},
+		"-ERR Number of keys can't be negative":                                {"-1", "key"},
+		"-ERR Number of keys can't be":                                         {"2", "key"},
+		"-ERR Lua redis lib command arguments must be strings or integers":     {"0", "key"},
+		"-Cell error: Usage: cl.throttle":                                      {"1", "key", "9"},
+	} {
+		if got := eval("EVAL", known, args...); !strings.HasPrefix(got, want) {
+			t.Errorf("%q: %s, want %s", args, got, want)
+		}
+	}
+}
+
+// The port knows the scripts that callers with the right to bring limits along have sent, and no more than a number of them.
+func TestScriptsAreKnownByTheirSum(t *testing.T) {
+	p := open(t, everything)
+	c := p.connect(t)
+	const script, sum = "return redis.call('CL.THROTTLE', KEYS[1], 9, 10, 60)", "7aa9893e7e23aee1b470fbd492e0efa687867688"
+	c.is("EVALSHA "+sum+" 1 key", "-NOSCRIPT No matching script. Please use EVAL.")
+	c.send(encode("SCRIPT", "LOAD", script))
+	if got := c.read(); got != sum {
+		t.Errorf("%s, want the SHA-1 %s", got, sum)
+	}
+	c.is("SCRIPT EXISTS "+sum+" "+strings.Repeat("0", 40), "[1 0]")
+	c.is("EVALSHA "+strings.ToUpper(sum)+" 1 key", "[0 10 9 -1 60]")
+	c.begins("SCRIPT FLUSH SYNC", "-ERR unknown subcommand")
+	all := []string{sum}
+	for i := range mostScripts {
+		text := fmt.Sprintf("return redis.call('CL.THROTTLE', KEYS[1], %d, 10, 60)", 10+i)
+		c.send(encode("EVAL", text, "1", fmt.Sprint(i)))
+		_ = c.read()
+		all = append(all, fmt.Sprintf("%x", sha1.Sum([]byte(text))))
+		c.is("EVALSHA "+all[i+1]+" 0", "-ERR Lua redis lib command arguments must be strings or integers")
+	}
+	if got := strings.Count(c.do("SCRIPT EXISTS "+strings.Join(all, " ")), "1"); got > mostScripts {
+		t.Errorf("%d scripts are known, more than %d", got, mostScripts)
+	}
+	stranger := open(t, "").connect(t)
+	stranger.send(encode("SCRIPT", "LOAD", script) + encode("EVAL", script, "1", "key"))
+	for range 2 {
+		if got := stranger.read(); !strings.HasPrefix(got, "-NOPERM ") {
+			t.Error(got)
+		}
+	}
+	stranger.is("SCRIPT EXISTS "+sum, "[0]")
+}
+
+// DEL forgets what keys were charged that brought their limits along, and says how many it had.
+func TestDelForgetsKeys(t *testing.T) {
+	p := open(t, everything)
+	c := p.connect(t)
+	for _, command := range []string{"DEL", "unlink"} {
+		c.begins("CL.THROTTLE a 0 1 60", "[0 1 0 ")
+		c.begins("SASH.ALLOW b LIMIT 2/1h COST 2", "[allowed 1 remaining 0 ")
+		c.is(command+" a nothing b", "2")
+		c.is(command+" a b", "0")
+	}
+	c.begins("DEL  ", "-ERR wrong number of arguments for 'del' command")
+	c.send(encode("DEL", "a", ""))
+	if got := c.read(); !strings.HasPrefix(got, "-ERR the key is empty") {
+		t.Error(got)
+	}
+	open(t, "anonymous: {allow: [decide, override]}\n").connect(t).begins("DEL a", "-NOAUTH Authentication required. not authenticated: callers without a token may not give units back")
+}
+
+// A script that is read has the operands that it is written from, and every other text is an error.
+func FuzzScript(f *testing.F) {
+	f.Add("return redis.call('CL.THROTTLE', KEYS[1], ARGV[1], \"15\", 30, 60)")
+	f.Add("return redis.pcall('cl.throttle');")
+	f.Add("return redis.call('CL.THROTTLE', ''..'a')")
+	f.Fuzz(func(t *testing.T, script string) {
+		call, err := parseScript(script)
+		if err != nil {
+			return
+		}
+		again := "return redis.call('CL.THROTTLE'"
+		for _, o := range call {
+			switch {
+			case o.from != "":
+				again += fmt.Sprintf(", %s[%d]", o.from, o.n)
+			case strings.Contains(o.text, "'"):
+				again += `, "` + o.text + `"`
+			default:
+				again += ", '" + o.text + "'"
+			}
+		}
+		twice, err := parseScript(again + ")")
+		if len(again) < maxScript && (err != nil || fmt.Sprint(twice) != fmt.Sprint(call)) {
+			t.Fatalf("%q is %v, and %q is %v, %v", script, call, again, twice, err)
+		}
+	})
+}
