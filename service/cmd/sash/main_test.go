@@ -27,12 +27,19 @@ import (
 )
 
 // binary is the command for tests that need a process: this test binary, which is the command when it is called
-// sash or ratelimit.
+// sash or ratelimit, and a client when it is called behave.
 var binary string
 
 func TestMain(m *testing.M) {
-	if name := filepath.Base(os.Args[0]); name == "sash" || name == "ratelimit" {
+	switch filepath.Base(os.Args[0]) {
+	case "sash", "ratelimit":
 		main()
+	case "behave":
+		if err := behave(os.Args[1], os.Args[2]); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	dir, err := os.MkdirTemp("", "sash-test-")
 	self, err2 := os.Executable()

@@ -16,6 +16,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/service/internal/access"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
@@ -27,7 +28,7 @@ type Handler struct {
 	decider *decide.Decider
 	opts    Options
 	log     throttle.Log
-	slots   chan struct{} // one for each goroutine that decides a part of a pipeline
+	slots   *conns.Share // of goroutines that decide parts of pipelines
 	scripts scripts
 }
 
@@ -43,7 +44,7 @@ type Options struct {
 
 // New returns a handler. A nil opts is the default.
 func New(decider *decide.Decider, opts *Options) *Handler {
-	h := &Handler{decider: decider, slots: make(chan struct{}, maxGoroutines), opts: *cmp.Or(opts, &Options{})}
+	h := &Handler{decider: decider, slots: conns.NewShare(maxGoroutines), opts: *cmp.Or(opts, &Options{})}
 	h.opts.Timeout = cmp.Or(h.opts.Timeout, time.Second)
 	h.opts.Tokens = cmp.Or(h.opts.Tokens, wire.NewTokens())
 	h.opts.Stats = cmp.Or(h.opts.Stats, stats.New(nil))

@@ -13,7 +13,7 @@ import (
 // Bounds of commands that are decided concurrently.
 const (
 	maxBatch      = 64   // commands of a pipeline
-	maxGoroutines = 4096 // goroutines of all connections; further commands are decided one after the other
+	maxGoroutines = 1024 // goroutines, shared by clients; further commands of a pipeline are decided one after the other
 )
 
 // answer answers commands in their order, and reports whether the connection stays. Successive commands that ask the store are
@@ -114,16 +114,16 @@ func (c *conn) decideBatch(ctx context.Context, all []decision) {
 		}
 	}
 	var others sync.WaitGroup
+	client := c.session.name
 	for _, lane := range lanes[1:] {
-		select {
-		case c.handler.slots <- struct{}{}:
-			others.Go(func() {
-				defer func() { <-c.handler.slots }()
-				inOrder(lane)
-			})
-		default: // too many goroutines
+		if !c.handler.slots.Take(client, 1) { // it has its share
 			inOrder(lane)
+			continue
 		}
+		others.Go(func() {
+			defer c.handler.slots.Give(client, 1)
+			inOrder(lane)
+		})
 	}
 	inOrder(lanes[0])
 	others.Wait()

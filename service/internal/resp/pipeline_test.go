@@ -95,6 +95,41 @@ func TestAPipelineIsDecidedTogether(t *testing.T) {
 	}
 }
 
+// The pipelines of a client have a share of the goroutines, and each connection its own: those of others are decided together.
+func TestAClientHasAShareOfTheGoroutines(t *testing.T) {
+	p, g := openGate(t, 10_000, 30*time.Second)
+	reach := func(want int) {
+		t.Helper()
+		servertest.Wait(t, fmt.Sprintf("not %d decisions are under way", want), func() bool {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			return g.waiting == want
+		})
+	}
+	var all strings.Builder
+	for i := range 60 {
+		all.WriteString(encode("SASH.ALLOW", "shop", "ENTRY", "user", fmt.Sprint(i)))
+	}
+	const connections = 20
+	var peers []*peer
+	for range connections {
+		peers = append(peers, p.connect(t))
+		peers[len(peers)-1].send(all.String())
+	}
+	reach(connections + maxGoroutines/2)
+	peers = append(peers, p.connectFrom(t, 2))
+	peers[connections].send(all.String())
+	reach(connections + maxGoroutines/2 + 60)
+	close(g.open)
+	for _, c := range peers {
+		for range 60 {
+			if got := c.read(); !strings.HasPrefix(got, "[allowed ") {
+				t.Error(got)
+			}
+		}
+	}
+}
+
 // A store that hangs is waited for no longer than the timeout, for all commands of a pipeline at once.
 func TestAStoreThatHangsIsNotWaitedFor(t *testing.T) {
 	p, g := openGate(t, 1000, 50*time.Millisecond)

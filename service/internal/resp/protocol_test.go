@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -218,14 +217,7 @@ func TestAnAddressHoldsNoMoreThanItsShare(t *testing.T) {
 				})
 			}
 			servertest.Wait(t, "the connections beyond the share stay", func() bool { return ended.Load() >= connections-most/2/piece })
-			dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
-			conn, err := dialer.DialContext(t.Context(), "tcp", p.addr)
-			if err != nil {
-				t.Fatal("this test needs 127.0.0.2, as Linux has it: ", err)
-			}
-			defer func() { _ = conn.Close() }()
-			other := &peer{t, conn, bufio.NewReader(conn)}
-			other.is("ECHO "+long, long)
+			p.connectFrom(t, 2).is("ECHO "+long, long)
 			for _, c := range all {
 				_ = c.conn.Close()
 			}

@@ -101,7 +101,14 @@ var dialer net.Dialer
 
 func (p *port) connect(t testing.TB) *peer {
 	t.Helper()
-	conn := servertest.Must(dialer.DialContext(t.Context(), "tcp", p.addr))(t)
+	return p.connectFrom(t, 1)
+}
+
+// connectFrom connects from an address of 127.0.0.0/8, which Linux has.
+func (p *port) connectFrom(t testing.TB, host byte) *peer {
+	t.Helper()
+	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, host)}}
+	conn := servertest.Must(from.DialContext(t.Context(), "tcp", p.addr))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	return &peer{t, conn, bufio.NewReader(conn)}
