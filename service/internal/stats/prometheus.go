@@ -188,10 +188,6 @@ func (r *Registry) gauge(name, help string, labels prometheus.Labels, f func() f
 	r.Prometheus.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, f))
 }
 
-func (r *Registry) counter(name, help string, labels prometheus.Labels, f func() float64) {
-	r.Prometheus.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, f))
-}
-
 // Bit returns 1 for true.
 func Bit(is bool) float64 {
 	if is {
