@@ -217,15 +217,13 @@ func del(ctx context.Context, c *conn, args [][]byte) error {
 	if _, err := c.permit(decide.OfRequest, access.Refund|access.Override); err != nil {
 		return err
 	}
-	for _, key := range args {
-		if err := checkKey(string(key)); err != nil {
-			return err
-		}
-	}
 	ctx, cancel := context.WithTimeout(ctx, c.handler.opts.Timeout)
 	defer cancel()
 	there := int64(0)
 	for _, key := range args {
+		if err := checkKey(string(key)); err != nil {
+			return err
+		}
 		req := decide.Given(string(key), allCharges, nil)
 		answers, err := c.handler.decider.Peek(ctx, req)
 		if err == nil {
