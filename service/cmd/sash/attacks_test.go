@@ -110,9 +110,8 @@ func TestAttacks(t *testing.T) {
 			for _, attack := range attacks {
 				attack.begin(s)
 			}
-			for _, attack := range attacks {
-				attack.reached(s)
-			}
+			s.counts(`sash_port_requests_total{port="resp"}`, 5_000) // the last ones have begun
+			s.counts(`sash_port_requests_total{port="grpc"}`, 500)
 			s.holds()
 			s.endsWithin(1024) // MiB: MemoryMax of the unit
 			if time.Since(began) >= *attackFor {
