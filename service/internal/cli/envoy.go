@@ -52,6 +52,11 @@ func (a *app) configEnvoy() *cobra.Command {
 	return cmd
 }
 
+// noHeaders are keys of the rate limit filter that are no headers. Clients could send headers of these names.
+var noHeaders = []string{
+	"remote_address", "masked_remote_address", "generic_key", "header_match", "query_match", "source_cluster", "destination_cluster",
+}
+
 type object = map[string]any
 
 // typed returns a message with its type.
@@ -62,15 +67,17 @@ func typed(name string, fields object) object {
 
 // quotaFilter returns the filter. The deepest rules come first, as a request with all their keys is theirs.
 func quotaFilter(cfg *config.Config, domain, before string) (string, error) {
-	text := "# Each key is the header that has its value, and sash the cluster of the service: put in yours.\n"
+	text := "# Each key is the header that has its value, and sash the cluster of the service: put in yours.\n" +
+		"# The filter does not limit requests without these headers.\n"
 	var matchers []object
 	rules := slices.Clone(cfg.Rules())
 	slices.SortStableFunc(rules, func(a, b *config.Rule) int { return len(b.Path) - len(a.Path) })
 	for _, r := range rules {
 		switch name := r.String(); {
 		case r.Domain != domain:
-		case r.Place.Lease < quota.MinLease, strings.Contains(name, "*"):
-			text += fmt.Sprintf("# Left out is %s: the filter has rules with a lease of at least %v, without *.\n", name, quota.MinLease)
+		case r.Place.Lease < quota.MinLease, r.Tokens != nil, strings.Contains(name, "*"),
+			slices.ContainsFunc(r.Path, func(e config.Entry) bool { return slices.Contains(noHeaders, e.Key) }):
+			text += fmt.Sprintf("# Left out is %s: the filter has rules with a lease of at least %v, without * and tokens, by headers.\n", name, quota.MinLease)
 		default:
 			matchers = append(matchers, matcher(r, before))
 		}
@@ -87,7 +94,7 @@ func quotaFilter(cfg *config.Config, domain, before string) (string, error) {
 }
 
 // matcher returns the bucket of the requests of a rule. Before has what is done with them before there is quota; afterwards,
-// while there is none, they are denied.
+// while there is none, they are denied for a year, and not only for the usual minute.
 func matcher(r *config.Rule, before string) object {
 	var predicates []object
 	id := object{}
@@ -107,7 +114,7 @@ func matcher(r *config.Rule, before string) object {
 	settings := typed("envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings", object{
 		"bucket_id_builder": object{"bucket_id_builder": id}, "reporting_interval": "5s",
 		"no_assignment_behavior":      object{"fallback_rate_limit": object{"blanket_rule": before}},
-		"expired_assignment_behavior": object{"fallback_rate_limit": object{"blanket_rule": "DENY_ALL"}, "expired_assignment_behavior_timeout": "60s"},
+		"expired_assignment_behavior": object{"fallback_rate_limit": object{"blanket_rule": "DENY_ALL"}, "expired_assignment_behavior_timeout": "31536000s"},
 	})
 	return object{"predicate": predicate, "on_match": object{"action": object{"name": "quota", "typed_config": settings}}}
 }

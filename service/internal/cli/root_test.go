@@ -224,7 +224,8 @@ func TestCheckAppliesTheRulesOfServe(t *testing.T) {
 func TestConfigEnvoyPrintsTheFilterOfQuota(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "limits.yaml")
 	rules := "domain: d\ndescriptors:\n- {key: x-user, lease: 2s, limits: [50/1m], descriptors: [{key: x-plan, value: free, lease: 2s, limits: [50/1m]}]}\n" +
-		"- {key: x-short, lease: 1s, limits: [50/1m]}\n- {key: x-none, limits: [50/1m]}\n"
+		"- {key: x-short, lease: 1s, limits: [50/1m]}\n- {key: x-none, limits: [50/1m]}\n- {key: remote_address, lease: 2s, limits: [50/1m]}\n" +
+		"- {key: x-ai, lease: 2s, limits: [50/1m], tokens: {format: openai}}\n"
 	servertest.Check(t, os.WriteFile(file, []byte(rules), 0o600))
 	run := func(args ...string) (int, string) {
 		var out strings.Builder
@@ -234,7 +235,8 @@ func TestConfigEnvoyPrintsTheFilterOfQuota(t *testing.T) {
 	code, text := run("--quota")
 	deep, shallow := strings.Index(text, "and_matcher"), strings.LastIndex(text, "predicate:")
 	if code != 0 || deep < 0 || deep > shallow || strings.Count(text, "- on_match") != 2 || strings.Count(text, "blanket_rule: DENY_ALL") != 4 ||
-		strings.Contains(text, "ALLOW_ALL") || !strings.Contains(text, "Left out is d / x-short") || !strings.Contains(text, "Left out is d / x-none") {
+		strings.Contains(text, "ALLOW_ALL") || strings.Contains(text, "token_bucket") || strings.Count(text, "# Left out is") != 4 ||
+		strings.Count(text, "expired_assignment_behavior_timeout: 31536000s") != 2 {
 		t.Errorf("%d, %s", code, text)
 	}
 	if code, text := run("--quota", "--no-assignment", "allow"); code != 0 || strings.Count(text, "ALLOW_ALL") != 2 || strings.Count(text, "DENY_ALL") != 2 {

@@ -156,6 +156,40 @@ func (a *Answer) book(ctx context.Context, id string) error {
 	return err
 }
 
+// TallyTime is the time that a Tally sums up: each instance adds to it that often.
+const TallyTime = 5 * time.Second
+
+// A Tally is a sum beside a subject, to which all instances add. It limits nothing.
+type Tally struct {
+	limiter *sash.Limiter
+	key     string
+}
+
+// Tally returns the tally of the subject of an answer, on its store.
+func (d *Decider) Tally(a *Answer) (*Tally, error) {
+	const step = TallyTime / 20 // a unit is held up to a step longer, and leaves before its instance adds the next ones
+	opts, limit := sash.Options{Algorithm: sash.SlidingBuckets, Resolution: step}, sash.Limit{Units: sash.MaxUnits, Window: TallyTime - step}
+	l, err := d.compileLimits(config.Place{Global: a.limits.place.Global}, &opts, []sash.Limit{limit}, failover.Modes{})
+	if err != nil {
+		return nil, err
+	}
+	return &Tally{l.limiter, "tally:" + a.Key}, nil // no subject has that key: see config.CandidateKey
+}
+
+// Add adds to the tally, and returns the sum. Zero only looks.
+func (t *Tally) Add(ctx context.Context, n int64) (sum int64, err error) {
+	var res sash.Result
+	if n > 0 {
+		res, err = t.limiter.AllowN(ctx, t.key, n)
+	} else {
+		res, err = t.limiter.Peek(ctx, t.key)
+	}
+	if err != nil || len(res.Limits()) == 0 {
+		return 0, cmp.Or(err, sash.ErrUnavailable)
+	}
+	return sash.MaxUnits - res.Limits()[0].Remaining, nil
+}
+
 // fit charges as many of the units as have room, which become the cost of the part.
 func (a *Answer) fit(ctx context.Context) error {
 	req := driver.Request{Key: a.Key, Cost: a.need, Policy: a.limits.limiter.Policy(), Partial: true, MaySettle: true}

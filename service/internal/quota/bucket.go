@@ -3,13 +3,12 @@ package quota
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
-	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/decide"
@@ -21,8 +20,11 @@ type bucket struct {
 	entries []config.Entry
 	config  *config.Config // in which entries have the order of a rule
 	shared  *demand
-	rate    float64 // requests a second, which are part of those of shared; its mutex guards it
-	known   bool    // from reports; otherwise it is a guess
+	tally   *decide.Tally // of the demand of all instances
+	rate    float64       // requests a second, which are part of those of shared; its mutex guards it
+	known   bool          // from reports; otherwise it is a guess
+	untold  int64         // requests that are not in tally yet
+	short   bool          // its part of what was left was less than it needed
 
 	since    time.Time // from when requests are counted; zero before the first report
 	requests uint64
@@ -36,26 +38,14 @@ type bucket struct {
 	owed   int64   // requests that Envoy admitted without a grant, and that are charged whether or not there is room
 
 	due     time.Time // of the next push
-	full    time.Time // until when the store has no room, as far as is known
+	waits   time.Time // until when it asks for nothing
 	denied  time.Time // until when Envoy denies everything
 	lease   time.Duration
 	actions []*pb.RateLimitQuotaResponse_BucketAction
 }
 
-// A grant is units that Envoy may spend.
-type grant struct {
-	*decide.Reservation
-	units int64
-	worth int64     // what the charge is settled to, if units go back
-	until time.Time // it is not spent afterwards
-	spare
-}
-
-// A spare is about a grant and all later ones: how many of their charged units were not spent so far, and never will be, at least.
-type spare struct{ left, ever int64 }
-
-// report takes a report.
-func (st *stream) report(b *bucket, usage *pb.RateLimitQuotaUsageReports_BucketQuotaUsage) {
+// report takes a report, which has not come before an instant.
+func (st *stream) report(b *bucket, usage *pb.RateLimitQuotaUsageReports_BucketQuotaUsage, came time.Time) {
 	now, allowed, denied := st.heard, int64(min(usage.GetNumRequestsAllowed(), math.MaxInt32)), min(usage.GetNumRequestsDenied(), math.MaxInt32)
 	if allowed > 0 || denied > 0 {
 		b.used = now
@@ -68,90 +58,14 @@ func (st *stream) report(b *bucket, usage *pb.RateLimitQuotaUsageReports_BucketQ
 		return
 	}
 	b.requests += uint64(allowed) + denied
-	if took := now.Sub(b.since).Seconds(); took >= 1 {
-		rate := float64(b.requests) / took
-		if b.known { // a demand that falls is believed in steps
-			rate = max(rate, (rate+b.rate)/2)
-		}
-		st.mu.Lock()
-		b.turn(rate)
-		st.mu.Unlock()
-		b.known, b.since, b.requests = true, now, 0
+	risen := st.measure(b, now)
+	b.refund(allowed, came)
+	if risen || denied > 0 && !b.short {
+		b.waits = now
 	}
-	b.refund(allowed, now)
-	full := now.Before(b.full)
-	if denied > 0 && !full || len(b.back) > 0 && full {
+	if !b.waits.After(now) || b.untold > 0 || len(b.back) > 0 {
 		b.due = now
 	}
-}
-
-// turn sets the rate. The caller holds the mutex of shared.
-func (b *bucket) turn(rate float64) {
-	b.shared.rate += rate - b.rate
-	b.rate = rate
-}
-
-// refund finds the units that were not spent of grants that have ended. Which grants the reported requests spent is not known: for
-// each grant they may be of it and of later ones. So every window counts at least what is spent in it.
-func (b *bucket) refund(allowed int64, now time.Time) {
-	if b.open -= allowed; b.open < 0 {
-		b.owed, b.open = b.owed-b.open, 0
-	}
-	live := int64(0) // units that may still be spent
-	for _, g := range b.grants {
-		if g.until.After(now) {
-			live += g.units
-		}
-	}
-	b.each(func(s *spare) {
-		s.left = max(s.left-allowed, s.ever)
-		s.ever = max(s.ever, s.left-live)
-	})
-	for len(b.grants) > 0 && !b.grants[0].until.After(now) {
-		g := &b.grants[0]
-		least := spare{min(b.past.left, g.left), min(b.past.ever, g.ever)}
-		unspent := min(least.ever, g.units)
-		if unspent < g.units && now.Sub(g.until) < patience {
-			return // the next report may show more
-		}
-		if b.past = (spare{least.left - unspent, least.ever - unspent}); unspent > 0 {
-			g.worth = g.units - unspent
-			b.open -= unspent
-			b.back = append(b.back, *g)
-		}
-		b.grants = b.grants[1:]
-	}
-}
-
-// each calls a function with every spare.
-func (b *bucket) each(do func(*spare)) {
-	do(&b.past)
-	for i := range b.grants {
-		do(&b.grants[i].spare)
-	}
-}
-
-// grant notes units that the next message gives to Envoy.
-func (b *bucket) grant(made *decide.Reservation, units int64, until time.Time) {
-	b.grants = append(b.grants, grant{Reservation: made, units: units, until: until})
-	b.open += units
-	b.each(func(s *spare) { s.left += units })
-}
-
-// wants returns how many units a bucket needs for a time, and its part of what is left, by its part of the demand.
-func (st *stream) wants(b *bucket, lasts time.Duration) (need, part float64) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	d := b.shared
-	if !b.known { // twice what the limit gives to each
-		b.turn(2 * d.pace / float64(d.streams))
-	}
-	if b.rate == 0 {
-		return 1, 1
-	}
-	expected, room := b.rate*lasts.Seconds(), max(d.rest, 1.25*d.pace*lasts.Seconds())
-	spread := min(2, max(0.2, 2*(d.pace/max(d.rate, b.rate)-1))) // of the demand, for which less is asked where the limit has little besides
-	return max(1, expected+spread*math.Sqrt(expected)), max(0.01, room*b.rate/max(d.rate, b.rate))
 }
 
 // renew decides the next assignment of a bucket. It may run beside those of other buckets.
@@ -160,7 +74,7 @@ func (st *stream) renew(b *bucket) {
 	ctx, cancel := context.WithTimeout(st.ctx, st.Timeout)
 	defer cancel()
 	if cfg := st.Decider.Config(); cfg != b.config {
-		b.config, b.entries = cfg, order(cfg, st.domain, b.entries)
+		b.config, b.entries, b.lease = cfg, order(cfg, st.domain, b.entries), 0
 	}
 	ask := decide.Request{Domain: st.domain, Port: decide.GRPC, Lenient: true, UpTo: true, Parts: []decide.Part{{Entries: b.entries, Cost: 1}}}
 	st.correct(ctx, b, ask)
@@ -168,45 +82,68 @@ func (st *stream) renew(b *bucket) {
 		b.deny(began, time.Second)
 		return
 	}
-	if b.lease == 0 {
-		looked, err := st.Decider.Peek(ctx, ask)
-		if err != nil {
-			st.undecided(err)
-			b.deny(began, time.Second)
-		}
-		if err != nil || !st.grants(b, &looked[0], began) {
-			return
-		}
-		st.learn(b, &looked[0])
+	if b.lease == 0 && !st.look(ctx, b, ask, began) {
+		return
 	}
+	st.share(ctx, b)
+	if began.Before(b.waits) { // what it gave back is for all, too
+		b.due = b.waits
+		return
+	}
+	st.ask(ctx, b, ask, began)
+}
+
+// look learns the limits of a bucket, and reports whether its units can be granted.
+func (st *stream) look(ctx context.Context, b *bucket, ask decide.Request, now time.Time) bool {
+	looked, err := st.Decider.Peek(ctx, ask)
+	if err != nil {
+		st.undecided(err)
+		b.deny(now, time.Second)
+		return false
+	}
+	if !st.grants(b, &looked[0], now) {
+		return false
+	}
+	st.learn(b, &looked[0])
+	b.tally, err = st.Decider.Tally(&looked[0])
+	return err == nil
+}
+
+// ask asks the store for the units of the next grant.
+func (st *stream) ask(ctx context.Context, b *bucket, ask decide.Request, now time.Time) {
 	ttl := (b.lease - delivery).Truncate(time.Second)
 	lasts := ttl - min(ttl/5, delivery/2) // until the next push
 	need, part := st.wants(b, lasts)
+	b.short = part < need
+	pause := func(units float64) time.Duration { // in which its part of the room has so many units again
+		return min(max(again, time.Duration(float64(lasts)*units/part)), max(rarely, lasts))
+	}
 	ask.Parts[0].Cost = int64(math.Ceil(min(need, part)))
 	answer, made, err := st.Decider.Reserve(ctx, ask)
 	switch {
 	case err != nil:
 		st.undecided(err)
-		b.deny(began, time.Second)
-	case !st.grants(b, &answer, began):
+		b.deny(now, time.Second)
+	case !st.grants(b, &answer, now):
 		if made != nil {
 			b.back = append(b.back, grant{Reservation: made})
 		}
 	case made == nil:
-		b.full = began.Add(min(max(answer.RefusedBy.RetryAfter, again), time.Second))
-		b.deny(began, b.full.Sub(began))
+		st.learn(b, &answer)
+		b.deny(now, max(pause(1), min(answer.RefusedBy.RetryAfter, time.Second)))
+		b.waits, b.short = b.due, true
 	default:
 		st.learn(b, &answer)
-		b.assign(tokens(answer.Cost), (b.lease - delivery).Truncate(time.Second))
-		b.grant(made, answer.Cost, began.Add(b.lease))
+		b.assign(tokens(answer.Cost), ttl)
+		b.grant(made, answer.Cost, now.Add(b.lease))
 		switch got := float64(answer.Cost); {
-		case part < 1 && part < need: // a unit now and then
-			lasts = min(time.Duration(float64(lasts)/part), rarely)
+		case b.short:
+			lasts = pause(got)
 		case got < need:
 			spent := got + 1.5*math.Sqrt(got) // by then nearly always
 			lasts = min(lasts, max(again, time.Duration(spent/b.rate*float64(time.Second))))
 		}
-		b.due, b.full = began.Add(lasts), time.Time{}
+		b.due, b.waits = now.Add(lasts), now.Add(lasts)
 	}
 }
 
@@ -245,77 +182,37 @@ func (st *stream) grants(b *bucket, a *decide.Answer, now time.Time) bool {
 			"domain", st.domain, "rule", a.Metric)
 		b.deny(now, standing/2)
 	default:
+		b.lease = a.Lease()
 		return true
 	}
 	b.lease = 0
 	return false
 }
 
-// learn notes what an answer says of the limits.
-func (st *stream) learn(b *bucket, a *decide.Answer) {
-	tightest, known := a.Tightest()
-	if !known {
-		return
+// entriesOf returns the entries of a bucket in the order of their keys, and the bytes of their texts.
+func entriesOf(id *pb.BucketId) (entries []config.Entry, size int) {
+	for _, key := range slices.Sorted(maps.Keys(id.GetBucket())) {
+		value := id.GetBucket()[key]
+		entries, size = append(entries, config.Entry{Key: key, Value: value}), size+len(key)+len(value)
 	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	b.lease = a.Lease()
-	b.shared.rest, b.shared.pace = float64(tightest.Remaining), math.Inf(1)
-	for _, l := range a.Limits {
-		b.shared.pace = min(b.shared.pace, float64(l.Limit.Units)/(l.Limit.Window+a.Lease()).Seconds())
-	}
+	return entries, size
 }
 
-// deny denies every request, until a push after a while.
-func (b *bucket) deny(now time.Time, after time.Duration) {
-	if b.due = now.Add(after); b.denied.Sub(now) < standing/2 {
-		b.assign(blanket(false), standing)
-		b.denied = now.Add(standing)
-	}
-}
-
-// assign sets the actions of the next message. Envoy keeps the level of a bucket of tokens, in proportion, when it gets another one,
-// and so denies everything in between.
-func (b *bucket) assign(strategy *typepb.RateLimitStrategy, ttl time.Duration) {
-	b.actions, b.denied, b.ending = nil, time.Time{}, len(b.grants)
-	if strategy.GetTokenBucket() != nil {
-		b.actions = append(b.actions, assign(b.id, blanket(false), ttl))
-	}
-	b.actions = append(b.actions, assign(b.id, strategy, ttl))
-}
-
-// end ends the assignment that Envoy has, by a message that is sent now.
-func (b *bucket) end(now time.Time) {
-	for i := range b.grants[:b.ending] {
-		if over := now.Add(delivery); over.Before(b.grants[i].until) {
-			b.grants[i].until = over
+// order puts the entries of a bucket, which have no order, in that of the first rule with their keys. Without one they stay as they are.
+func order(cfg *config.Config, domain string, entries []config.Entry) []config.Entry {
+	for _, rule := range cfg.Rules() {
+		var ordered []config.Entry
+		for _, at := range rule.Path {
+			if i := slices.IndexFunc(entries, func(e config.Entry) bool { return e.Key == at.Key }); i >= 0 {
+				ordered = append(ordered, entries[i])
+			}
+		}
+		if len(ordered) != len(entries) {
+			continue
+		}
+		if found, err := cfg.Find(domain, ordered); err == nil && found.Rule == rule {
+			return ordered
 		}
 	}
-	b.ending = 0
-}
-
-func assign(id *pb.BucketId, strategy *typepb.RateLimitStrategy, ttl time.Duration) *pb.RateLimitQuotaResponse_BucketAction {
-	return &pb.RateLimitQuotaResponse_BucketAction{
-		BucketId: id,
-		BucketAction: &pb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction_{
-			QuotaAssignmentAction: &pb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction{
-				AssignmentTimeToLive: durationpb.New(ttl), RateLimitStrategy: strategy,
-			},
-		},
-	}
-}
-
-func blanket(allow bool) *typepb.RateLimitStrategy {
-	rule := typepb.RateLimitStrategy_DENY_ALL
-	if allow {
-		rule = typepb.RateLimitStrategy_ALLOW_ALL
-	}
-	return &typepb.RateLimitStrategy{Strategy: &typepb.RateLimitStrategy_BlanketRule_{BlanketRule: rule}}
-}
-
-// tokens returns the strategy that admits so many requests, and no more.
-func tokens(n int64) *typepb.RateLimitStrategy {
-	return &typepb.RateLimitStrategy{Strategy: &typepb.RateLimitStrategy_TokenBucket{TokenBucket: &typepb.TokenBucket{
-		MaxTokens: uint32(min(n, math.MaxUint32)), TokensPerFill: wrapperspb.UInt32(0), FillInterval: durationpb.New(time.Hour),
-	}}}
+	return entries
 }

@@ -29,7 +29,7 @@ type world struct {
 	t       *testing.T
 	memory  *degrade.Memory
 	decider *decide.Decider
-	service *Service
+	service *Service // of the next Envoy
 	ended   chan struct{}
 	delay   time.Duration // the longest time that a message takes
 
@@ -40,10 +40,17 @@ type world struct {
 func begin(t *testing.T, rules string) *world {
 	memory := degrade.NewMemory(memstore.Options{}, slog.New(slog.DiscardHandler))
 	cfg := servertest.Must(config.Parse(config.Defaults{}, false, config.File{Name: "rules.yaml", Text: []byte(rules)}))(t)
-	w := &world{t: t, memory: memory, decider: servertest.Must(decide.New(cfg, memory.Place))(t), ended: make(chan struct{})}
-	w.service = &Service{Decider: w.decider, Timeout: time.Second, Log: slog.New(slog.DiscardHandler)}
-	w.service.Register(grpc.NewServer(), w.ended)
+	w := &world{t: t, memory: memory, ended: make(chan struct{})}
+	w.instance(cfg)
+	w.decider = w.service.Decider
 	return w
+}
+
+// instance adds an instance of the service on the same store, which the next Envoys have.
+func (w *world) instance(cfg *config.Config) {
+	decider := servertest.Must(decide.New(cfg, w.memory.Place))(w.t)
+	w.service = &Service{Decider: decider, Timeout: time.Second, Log: slog.New(slog.DiscardHandler)}
+	w.service.Register(grpc.NewServer(), w.ended)
 }
 
 // admits notes a request that went ahead.
@@ -82,14 +89,16 @@ func (w *world) call(entries ...config.Entry) bool {
 // not filled, and whatever has no assignment is denied. A new bucket reports alone and at once; every five seconds all report deltas,
 // which are lost while there is no stream, and a stream that was lost is opened again.
 type fakeEnvoy struct {
-	w    *world
-	done chan struct{}
-	over sync.WaitGroup
+	w       *world
+	service *Service
+	done    chan struct{}
+	over    sync.WaitGroup
 
 	mu      sync.Mutex
 	link    *link               // guarded by mu; nil without a stream
 	buckets map[string]*assumed // guarded by mu
 	pushes  int                 // guarded by mu: messages
+	granted int64               // guarded by mu: tokens
 }
 
 // An assumed is a bucket of Envoy's.
@@ -140,7 +149,7 @@ func (l *link) Send(m *pb.RateLimitQuotaResponse) error {
 }
 
 func (w *world) envoy() *fakeEnvoy {
-	e := &fakeEnvoy{w: w, done: make(chan struct{}), buckets: make(map[string]*assumed)}
+	e := &fakeEnvoy{w: w, service: w.service, done: make(chan struct{}), buckets: make(map[string]*assumed)}
 	e.over.Go(func() {
 		tick := time.NewTicker(5 * time.Second)
 		defer tick.Stop()
@@ -184,7 +193,7 @@ func (e *fakeEnvoy) connect() {
 	l := &link{ctx: ctx, cut: cut, err: make(chan error, 1), delay: e.w.delay}
 	l.up, l.down = make(chan *pb.RateLimitQuotaUsageReports, 10_000), make(chan message, 1000)
 	e.link = l
-	go func() { l.err <- e.w.service.StreamRateLimitQuotas(l); cut() }()
+	go func() { l.err <- e.service.StreamRateLimitQuotas(l); cut() }()
 	e.over.Go(func() {
 		for {
 			select {
@@ -221,6 +230,7 @@ func (e *fakeEnvoy) take(m *pb.RateLimitQuotaResponse) {
 			e.w.t.Error("tokens without a denial before them keep the level of those before")
 		case bucket != nil:
 			b.tokens = int64(bucket.GetMaxTokens())
+			e.granted += b.tokens
 		case q.GetRateLimitStrategy().GetBlanketRule() == typepb.RateLimitStrategy_ALLOW_ALL:
 			b.tokens = -1
 		default:

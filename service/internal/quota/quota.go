@@ -11,7 +11,8 @@
 //	      └─ at most a second              └ at most the lease after the charge
 //
 // Envoy reports every five seconds. The service does not wait for that: it renews a grant before it ends, or when the demand of the
-// last reports has used it up, and divides what is left by that demand. What was not spent of a grant goes back once reports show it.
+// last reports has used it up, and divides what is left by that demand, which instances add up in the store. What was not spent of a
+// grant goes back once reports show it.
 package quota
 
 import (
@@ -21,7 +22,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -44,9 +44,9 @@ import (
 const (
 	// MaxStreams is the most streams at once, for the server that has them.
 	MaxStreams = 1000
-	maxBuckets = 1000    // of a stream; others are denied
+	maxBuckets = 1000    // of a stream; others are denied, and abandoned when they are idle
 	maxID      = 4 << 10 // bytes of a bucket's ID
-	maxReports = 1000    // messages a second
+	maxReports = 10_000  // messages a second
 	maxPush    = 100     // buckets in a message
 	maxAtOnce  = 16      // of them, while the store is asked
 	// MinLease is the shortest lease of which grants are made: the delivery and a second, the shortest assignment of Envoy's.
@@ -79,14 +79,6 @@ type Service struct {
 	demands map[string]*demand // guarded by mu, with what is in them: of subjects, by the key of their bucket
 }
 
-// A demand is that of all streams for a subject.
-type demand struct {
-	streams int     // that have a bucket of it
-	rate    float64 // requests a second
-	pace    float64 // units a second of the limit with the fewest
-	rest    float64 // units left at the last decision
-}
-
 // Register registers the service. Its streams end when ended is closed.
 func (s *Service) Register(server grpc.ServiceRegistrar, ended <-chan struct{}) {
 	s.ended, s.demands = ended, make(map[string]*demand)
@@ -100,9 +92,9 @@ type stream struct {
 	ctx     context.Context // of the stream, with its caller
 	domain  string
 	buckets map[string]*bucket
-	heard   time.Time                                 // when the last report had come, at the earliest
+	heard   time.Time                                 // when it took the last report
 	sent    time.Time                                 // the last push
-	deny    []*pb.RateLimitQuotaResponse_BucketAction // of buckets beyond the bounds
+	others  []*pb.RateLimitQuotaResponse_BucketAction // of buckets beyond the bounds
 }
 
 // StreamRateLimitQuotas implements the protocol. It ends with UNAVAILABLE when the service does, UNAUTHENTICATED and
@@ -140,6 +132,10 @@ func (st *stream) run(reports <-chan report, failed <-chan error, send func(*pb.
 	timer := time.NewTimer(silence)
 	defer timer.Stop()
 	for {
+		in := reports
+		if len(st.others) > maxPush { // they go first, so that they stay few
+			in = nil
+		}
 		select {
 		case <-st.ended:
 			return status.Error(codes.Unavailable, "the service ends")
@@ -150,7 +146,7 @@ func (st *stream) run(reports <-chan report, failed <-chan error, send func(*pb.
 				err = nil
 			}
 			return err
-		case m := <-reports:
+		case m := <-in:
 			if err := st.take(m); err != nil {
 				return err
 			}
@@ -168,6 +164,9 @@ func (st *stream) run(reports <-chan report, failed <-chan error, send func(*pb.
 		next := time.Second
 		for _, b := range st.buckets {
 			next = min(next, time.Until(b.due))
+		}
+		if len(st.others) > 0 {
+			next = 0
 		}
 		timer.Reset(max(next, time.Until(st.sent.Add(gather))))
 	}
@@ -194,36 +193,38 @@ func (st *stream) take(m report) error {
 	if err := st.permit(); err != nil {
 		return err
 	}
-	st.heard = m.came
+	st.heard = time.Now()
 	for _, usage := range m.GetBucketQuotaUsages() {
 		entries, size := entriesOf(usage.GetBucketId())
 		key := config.Key(st.domain, entries)
 		switch known := st.buckets[key] != nil; {
 		case !known && (size > maxID || len(st.buckets) >= maxBuckets):
 			st.log.Log(slog.LevelWarn, "a stream of quota has too many buckets: Envoy denies the others", "buckets", len(st.buckets), "domain", st.domain)
-			if len(st.deny) < maxPush {
-				st.deny = append(st.deny, assign(usage.GetBucketId(), blanket(false), standing))
+			action := abandon(usage.GetBucketId()) // so that Envoy reports it no more
+			if usage.GetNumRequestsAllowed()+usage.GetNumRequestsDenied() > 0 {
+				action = assign(usage.GetBucketId(), blanket(false), standing)
 			}
+			st.others = append(st.others, action)
 			continue
 		case !known:
 			st.open(key, usage.GetBucketId(), entries)
 		}
-		st.report(st.buckets[key], usage)
+		st.report(st.buckets[key], usage, m.came)
 	}
 	return nil
 }
 
 // push returns the assignments that are due. If it takes so long that grants could arrive late, it denies everything instead.
 func (st *stream) push() (actions []*pb.RateLimitQuotaResponse_BucketAction) {
-	actions, st.deny = st.deny, nil
+	n := min(len(st.others), maxPush)
+	actions, st.others = slices.Clone(st.others[:n]), st.others[n:]
 	began := time.Now()
 	var due []*bucket
 	for key, b := range st.buckets {
 		switch {
 		case b.due.After(began) || len(due) == maxPush:
 		case began.Sub(b.used) > idle && len(b.grants)+len(b.back) == 0:
-			abandon := &pb.RateLimitQuotaResponse_BucketAction_AbandonAction_{AbandonAction: &pb.RateLimitQuotaResponse_BucketAction_AbandonAction{}}
-			actions = append(actions, &pb.RateLimitQuotaResponse_BucketAction{BucketId: b.id, BucketAction: abandon})
+			actions = append(actions, abandon(b.id))
 			st.forget(key)
 		case began.Sub(st.heard) > silence:
 			b.due = began.Add(time.Second)
@@ -257,53 +258,4 @@ func (st *stream) push() (actions []*pb.RateLimitQuotaResponse_BucketAction) {
 		actions, b.actions = append(actions, b.actions...), nil
 	}
 	return actions
-}
-
-// open adds a bucket.
-func (st *stream) open(key string, id *pb.BucketId, entries []config.Entry) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	d := cmp.Or(st.demands[key], &demand{})
-	d.streams++
-	st.demands[key], st.buckets[key] = d, &bucket{id: id, entries: entries, shared: d, used: time.Now()}
-}
-
-// forget removes a bucket. What was granted counts as spent.
-func (st *stream) forget(key string) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	b := st.buckets[key]
-	delete(st.buckets, key)
-	b.shared.rate -= b.rate
-	if b.shared.streams--; b.shared.streams == 0 {
-		delete(st.demands, key)
-	}
-}
-
-// entriesOf returns the entries of a bucket in the order of their keys, and the bytes of their texts.
-func entriesOf(id *pb.BucketId) (entries []config.Entry, size int) {
-	for _, key := range slices.Sorted(maps.Keys(id.GetBucket())) {
-		value := id.GetBucket()[key]
-		entries, size = append(entries, config.Entry{Key: key, Value: value}), size+len(key)+len(value)
-	}
-	return entries, size
-}
-
-// order puts the entries of a bucket, which have no order, in that of the first rule with their keys. Without one they stay as they are.
-func order(cfg *config.Config, domain string, entries []config.Entry) []config.Entry {
-	for _, rule := range cfg.Rules() {
-		var ordered []config.Entry
-		for _, at := range rule.Path {
-			if i := slices.IndexFunc(entries, func(e config.Entry) bool { return e.Key == at.Key }); i >= 0 {
-				ordered = append(ordered, entries[i])
-			}
-		}
-		if len(ordered) != len(entries) {
-			continue
-		}
-		if found, err := cfg.Find(domain, ordered); err == nil && found.Rule == rule {
-			return ordered
-		}
-	}
-	return entries
 }

@@ -1,0 +1,127 @@
+package quota
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+
+	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
+)
+
+// A demand is that of all streams for a subject. The mutex of the service guards it.
+type demand struct {
+	streams int     // that have a bucket of it
+	rate    float64 // requests a second, of this instance
+	all     float64 // of all instances, at the last look
+	units   float64 // of the limit with the fewest a second, which are its pace
+	pace    float64
+	rest    float64 // units left at the last decision
+}
+
+// open adds a bucket.
+func (st *stream) open(key string, id *pb.BucketId, entries []config.Entry) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	d := cmp.Or(st.demands[key], &demand{})
+	d.streams++
+	st.demands[key], st.buckets[key] = d, &bucket{id: id, entries: entries, shared: d, used: time.Now()}
+}
+
+// forget removes a bucket. What was granted counts as spent.
+func (st *stream) forget(key string) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	b := st.buckets[key]
+	delete(st.buckets, key)
+	b.shared.rate -= b.rate
+	if b.shared.streams--; b.shared.streams == 0 {
+		delete(st.demands, key)
+	}
+}
+
+// turn sets the rate. The caller holds the mutex of shared.
+func (b *bucket) turn(rate float64) {
+	b.shared.rate += rate - b.rate
+	b.rate = rate
+}
+
+// measure sets the rate of a bucket by the requests that were reported, and reports whether it is much higher than before.
+func (st *stream) measure(b *bucket, now time.Time) (risen bool) {
+	n, took := float64(b.requests), now.Sub(b.since).Seconds()
+	if took < 1 {
+		return false
+	}
+	rate := n / took
+	if b.known { // a demand falls in steps, and where there is not enough for all at once to what it can be by chance
+		slow := (rate + b.rate) / 2
+		if b.short {
+			slow = min(slow, (n+2*math.Sqrt(n+1))/took)
+		}
+		rate = max(rate, slow)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	risen = !b.known || rate > 2*b.rate
+	b.turn(rate)
+	b.known, b.since, b.requests, b.untold = true, now, 0, int64(math.Round(rate*decide.TallyTime.Seconds()))
+	return risen
+}
+
+// share adds the demand of the last report to that of all instances. Where there is not enough for all it looks at theirs.
+func (st *stream) share(ctx context.Context, b *bucket) {
+	if b.untold == 0 && !b.short {
+		return
+	}
+	sum, err := b.tally.Add(ctx, b.untold)
+	if b.untold = 0; err != nil {
+		return // the store is away, and says so when it is asked for units
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	all := float64(sum) / decide.TallyTime.Seconds()
+	b.shared.all = max(all, (all+b.shared.all)/2) // a report may be late
+}
+
+// wants returns how many units a bucket needs for a time, and its part of what is left, by its part of the demand.
+func (st *stream) wants(b *bucket, lasts time.Duration) (need, part float64) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	d := b.shared
+	if !b.known { // twice what the limit gives to each
+		b.turn(2 * d.pace / float64(d.streams))
+	}
+	if b.rate == 0 {
+		return 1, 1
+	}
+	all, expected := max(d.all, d.rate, b.rate), b.rate*lasts.Seconds()
+	share, plenty := b.rate/all, d.pace/all // of the limit for the demand
+	need = expected + min(2, max(0.2, 2*(plenty-1)))*math.Sqrt(expected)
+	// A burst has a part of what the demand leaves free, of which reports give back what was not spent.
+	need = max(1, need, share*d.units*(1-1/plenty)/16)
+	room := d.rest
+	if plenty < 1 { // it lasts for a while, so that units do not come back at once, a window later
+		room /= 8
+	}
+	return need, max(0.01, share*max(room, 1.25*d.pace*lasts.Seconds()))
+}
+
+// learn notes what an answer says of the limits.
+func (st *stream) learn(b *bucket, a *decide.Answer) {
+	tightest, known := a.Tightest()
+	if !known {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	d := b.shared
+	d.rest, d.pace = float64(tightest.Remaining), math.Inf(1)
+	for _, l := range a.Limits {
+		if pace := float64(l.Limit.Units) / (l.Limit.Window + a.Lease()).Seconds(); pace < d.pace {
+			d.units, d.pace = float64(l.Limit.Units), pace
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package quota
+
+import (
+	"math"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"example.com/sash/service/internal/decide"
+)
+
+// A grant is units that Envoy may spend.
+type grant struct {
+	*decide.Reservation
+	units int64
+	worth int64     // what the charge is settled to, if units go back
+	until time.Time // it is not spent afterwards
+	spare
+}
+
+// A spare is about a grant and all later ones: how many of their charged units were not spent so far, and never will be, at least.
+type spare struct{ left, ever int64 }
+
+// grant notes units that the next message gives to Envoy.
+func (b *bucket) grant(made *decide.Reservation, units int64, until time.Time) {
+	b.grants = append(b.grants, grant{Reservation: made, units: units, until: until})
+	b.open += units
+	b.each(func(s *spare) { s.left += units })
+}
+
+// refund finds the units that were not spent of grants that have ended. Which grants the reported requests spent is not known: for
+// each grant they may be of it and of later ones. So every window counts at least what is spent in it.
+func (b *bucket) refund(allowed int64, now time.Time) {
+	if b.open -= allowed; b.open < 0 {
+		b.owed, b.open = b.owed-b.open, 0
+	}
+	live := int64(0) // units that may still be spent
+	for _, g := range b.grants {
+		if g.until.After(now) {
+			live += g.units
+		}
+	}
+	b.each(func(s *spare) {
+		s.left = max(s.left-allowed, s.ever)
+		s.ever = max(s.ever, s.left-live)
+	})
+	for len(b.grants) > 0 && !b.grants[0].until.After(now) {
+		g := &b.grants[0]
+		least := spare{min(b.past.left, g.left), min(b.past.ever, g.ever)}
+		unspent := min(least.ever, g.units)
+		if unspent < g.units && now.Sub(g.until) < patience {
+			return // the next report may show more
+		}
+		if b.past = (spare{least.left - unspent, least.ever - unspent}); unspent > 0 {
+			g.worth = g.units - unspent
+			b.open -= unspent
+			b.back = append(b.back, *g)
+		}
+		b.grants = b.grants[1:]
+	}
+}
+
+// each calls a function with every spare.
+func (b *bucket) each(do func(*spare)) {
+	do(&b.past)
+	for i := range b.grants {
+		do(&b.grants[i].spare)
+	}
+}
+
+// deny denies every request, until a push after a while.
+func (b *bucket) deny(now time.Time, after time.Duration) {
+	if b.due = now.Add(after); b.denied.Sub(now) < standing/2 {
+		b.assign(blanket(false), standing)
+		b.denied = now.Add(standing)
+	}
+}
+
+// assign sets the actions of the next message. Envoy keeps the level of a bucket of tokens, in proportion, when it gets another one,
+// and so denies everything in between.
+func (b *bucket) assign(strategy *typepb.RateLimitStrategy, ttl time.Duration) {
+	b.actions, b.denied, b.ending = nil, time.Time{}, len(b.grants)
+	if strategy.GetTokenBucket() != nil {
+		b.actions = append(b.actions, assign(b.id, blanket(false), ttl))
+	}
+	b.actions = append(b.actions, assign(b.id, strategy, ttl))
+}
+
+// end ends the assignment that Envoy has, by a message that is sent now.
+func (b *bucket) end(now time.Time) {
+	for i := range b.grants[:b.ending] {
+		if over := now.Add(delivery); over.Before(b.grants[i].until) {
+			b.grants[i].until = over
+		}
+	}
+	b.ending = 0
+}
+
+func assign(id *pb.BucketId, strategy *typepb.RateLimitStrategy, ttl time.Duration) *pb.RateLimitQuotaResponse_BucketAction {
+	return &pb.RateLimitQuotaResponse_BucketAction{
+		BucketId: id,
+		BucketAction: &pb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction_{
+			QuotaAssignmentAction: &pb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction{
+				AssignmentTimeToLive: durationpb.New(ttl), RateLimitStrategy: strategy,
+			},
+		},
+	}
+}
+
+var abandonment = &pb.RateLimitQuotaResponse_BucketAction_AbandonAction_{AbandonAction: &pb.RateLimitQuotaResponse_BucketAction_AbandonAction{}}
+
+// abandon makes Envoy forget a bucket, until its next request.
+func abandon(id *pb.BucketId) *pb.RateLimitQuotaResponse_BucketAction {
+	return &pb.RateLimitQuotaResponse_BucketAction{BucketId: id, BucketAction: abandonment}
+}
+
+func blanket(allow bool) *typepb.RateLimitStrategy {
+	rule := typepb.RateLimitStrategy_DENY_ALL
+	if allow {
+		rule = typepb.RateLimitStrategy_ALLOW_ALL
+	}
+	return &typepb.RateLimitStrategy{Strategy: &typepb.RateLimitStrategy_BlanketRule_{BlanketRule: rule}}
+}
+
+// tokens returns the strategy that admits so many requests, and no more.
+func tokens(n int64) *typepb.RateLimitStrategy {
+	return &typepb.RateLimitStrategy{Strategy: &typepb.RateLimitStrategy_TokenBucket{TokenBucket: &typepb.TokenBucket{
+		MaxTokens: uint32(min(n, math.MaxUint32)), TokensPerFill: wrapperspb.UInt32(0), FillInterval: durationpb.New(time.Hour),
+	}}}
+}
