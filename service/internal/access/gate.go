@@ -69,7 +69,6 @@ func (g *Gate) use(data []byte) error {
 	return err
 }
 
-// listed reports whether there is a file.
 func (g *Gate) listed() bool { return g != nil && g.path != "" }
 
 func (g *Gate) current() *clients {
@@ -239,7 +238,6 @@ func Certificate(state *tls.ConnectionState) *x509.Certificate {
 	return state.VerifiedChains[0][0]
 }
 
-// stamps returns when the files were changed.
 func (f *TLSFiles) stamps() (stamps [3]time.Time) {
 	for i, name := range []string{f.Cert, f.Key, f.ClientCA} {
 		if info, err := os.Stat(name); err == nil {

@@ -182,7 +182,6 @@ func read[T any, P interface {
 	return body
 }
 
-// refuse answers a request that failed.
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	is := func(of error) bool { return errors.Is(err, of) }
 	wrong := []error{decide.ErrNotLimited, config.ErrNoDescriptor, decide.ErrNoSecretKeys, exceptions.ErrInvalid, sash.ErrInvalidLimit}

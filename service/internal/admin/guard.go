@@ -207,7 +207,6 @@ type session struct {
 	end time.Time
 }
 
-// begin opens a session and returns its ID.
 func (s *sessions) begin(by string, now time.Time) (id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

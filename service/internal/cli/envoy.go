@@ -54,7 +54,6 @@ func (a *app) configEnvoy() *cobra.Command {
 
 type object = map[string]any
 
-// typed returns a message with its type.
 func typed(name string, fields object) object {
 	fields["@type"] = "type.googleapis.com/" + name
 	return fields

@@ -29,7 +29,6 @@ func redisFlag(f *pflag.FlagSet, into *string) {
 	f.StringVar(into, "redis", "", "`URL` of Redis, such as redis://user:password@host:6379: see sash help redis (default: $"+redisVariable+")")
 }
 
-// redisURL returns the flag's URL, or else the environment's.
 func (a *app) redisURL(flag string, env *envoy.Settings) string {
 	return cmp.Or(flag, a.env(redisVariable), env.Redis)
 }
@@ -60,7 +59,6 @@ func (a *app) shared(flag string) (*remote, error) {
 	return &remote{prefix, client.Store(&redisstore.Options{Prefix: prefix}), client}, nil
 }
 
-// explain adds the address to an error.
 func (r *remote) explain(err error) error {
 	return fmt.Errorf("redis at %s: %w", r.client, err)
 }
@@ -315,7 +313,6 @@ func (in *inspection) fill(ctx context.Context, state *redisstore.State, limiter
 	return nil
 }
 
-// text writes an inspection for people.
 func (in *inspection) text(t *output.Text, address string) {
 	if !in.Exists {
 		t.Say("%s: there is no such key, so nothing is charged under %s; other algorithms have other keys", in.RedisKey, in.Algorithm)

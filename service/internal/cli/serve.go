@@ -357,7 +357,6 @@ func (s *serving) fromEnvironment(image func(string) string, env *envoy.Settings
 	return nil
 }
 
-// check returns what is wrong with the flags.
 func (s *serving) check() error {
 	o := &s.opts
 	switch {

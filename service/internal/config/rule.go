@@ -71,7 +71,6 @@ type Tokens struct {
 	AskForUsage bool   // makes streams of OpenAI's chat API end with their usage, which clients then get too
 }
 
-// tokens reads the key tokens.
 func (b *ruleBody) tokens(n *yaml.Node, rule *Rule) {
 	rule.Tokens = &Tokens{DefaultMax: 4096}
 	b.Mapping(n, "tokens", map[string]Field{

@@ -123,7 +123,6 @@ func (l *Listener) Stop() {
 	l.acceptWithin(lookTime)
 }
 
-// acceptWithin bounds the next Accept.
 func (l *Listener) acceptWithin(d time.Duration) {
 	timed, ok := l.Listener.(interface{ SetDeadline(time.Time) error })
 	if !ok || timed.SetDeadline(time.Now().Add(d)) != nil {

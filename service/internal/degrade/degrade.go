@@ -145,7 +145,6 @@ func (g *Guard) Close() {
 	}
 }
 
-// stats returns the counts of the stores of all places.
 func (g *Guard) stats() failover.Stats {
 	sum := g.Store.Stats()
 	for _, p := range g.places.all() {

@@ -158,7 +158,6 @@ func (s *suggestFlags) warnOfRequests(proposal *replay.Suggestion, r *suggestRep
 	return nil
 }
 
-// parse reads the flags.
 func (s *suggestFlags) parse(cmd *cobra.Command) (*windowPair, error) {
 	var err error
 	if s.caps.Clients, err = parseShare("--affect", s.affect, "share of the clients", "0.1%"); err != nil {
@@ -198,7 +197,6 @@ func parseShare(flag, text, what, such string) (float64, error) {
 	return f, nil
 }
 
-// parseLength parses the length of a window as limits write it.
 func parseLength(flag, text string) (time.Duration, error) {
 	limit, err := sash.ParseLimit("1/" + text)
 	if err != nil || limit.Period != 0 {
@@ -207,7 +205,6 @@ func parseLength(flag, text string) (time.Duration, error) {
 	return limit.Window, nil
 }
 
-// together writes limits that hold together.
 func together(limits []sash.Limit) string {
 	var all []string
 	for _, l := range limits {

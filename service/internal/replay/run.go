@@ -111,7 +111,6 @@ func (s *tally) sums() {
 	}
 }
 
-// try decides on one request and counts its outcome.
 func (s *tally) try(e *event) (admitted bool, err error) {
 	who, where := &s.clients[e.client], &s.routes[e.route]
 	who.requests++

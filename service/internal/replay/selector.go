@@ -133,7 +133,6 @@ type program struct {
 	fields []string
 }
 
-// Visit implements ast.Visitor.
 func (p *program) Visit(node *ast.Node) {
 	name, ok := (*node).(*ast.IdentifierNode)
 	if !ok {

@@ -253,7 +253,6 @@ func (t *Trace) HoldOut(caps Caps, burst, sustained time.Duration) (*HoldOut, er
 	return h, nil
 }
 
-// judge counts what a pair of limits refuses.
 func (t *Trace) judge(pair []sash.Limit) Judged {
 	s := t.measure(pair[0].Window, pair[1].Window)
 	units := [2]int64{pair[0].Units, pair[1].Units}
@@ -315,7 +314,6 @@ func (c *Candidate) rules() []Rule {
 	return []Rule{{Limits: c.Limits, Options: c.Options}}
 }
 
-// limiters returns the limiter of each rule.
 func (c *Candidate) limiters(store driver.Store) (all []*sash.Limiter, err error) {
 	for i, rule := range c.rules() {
 		opts := rule.Options

@@ -92,7 +92,6 @@ func (b *Builder) Add(at int64, s Selection) {
 	t.clients[number].saw(where, s.Status)
 }
 
-// saw counts a request by its route and status.
 func (c *client) saw(route uint32, status int64) {
 	c.requests++
 	if c.votes == 0 {
@@ -156,7 +155,6 @@ func (t *Trace) Twins() float64 {
 	return share(twins, int64(len(some)))
 }
 
-// subset returns the trace of some of the requests.
 func (t *Trace) subset(keep func(e *event) bool) *Trace {
 	sub := &Trace{routes: t.routes, fractions: t.fractions}
 	numbers := make([]uint32, len(t.clients)) // counted from 1

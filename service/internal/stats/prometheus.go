@@ -74,7 +74,6 @@ func (r *Registry) WriteText(w io.Writer) (err error) {
 // Remember exports what is remembered as over its limit, under Envoy's names; nil is nothing. Call it before the first read.
 func (r *Registry) Remember(over *decide.OverLimit) { r.over = over }
 
-// localCache returns gauges.
 func (r *Registry) localCache() []value {
 	if r.over == nil {
 		return nil
