@@ -137,8 +137,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func read(t *testing.T, lines ...string) *Recording {
 	t.Helper()
-	r := servertest.Must(ReadRecording("calls", strings.NewReader(strings.Join(lines, "\n"))))(t)
-	return r
+	return servertest.Must(ReadRecording("calls", strings.NewReader(strings.Join(lines, "\n"))))(t)
 }
 
 // at writes a call that was decided at one instant, in seconds.
