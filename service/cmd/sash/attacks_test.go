@@ -285,13 +285,10 @@ func respCommand(args ...string) string {
 func (s *siege) calls(conns, atOnce int, token string) {
 	ctx := metadata.AppendToOutgoingContext(s.round, "authorization", "Bearer "+token)
 	for i := range conns {
-		conn, err := grpc.NewClient(s.grpc, grpc.WithTransportCredentials(credentials.NewTLS(s.authority.client(s.t, ""))),
+		conn := servertest.Must(grpc.NewClient(s.grpc, grpc.WithTransportCredentials(credentials.NewTLS(s.authority.client(s.t, ""))),
 			grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 				return attacker(i).DialContext(ctx, "tcp", addr)
-			}))
-		if err != nil {
-			s.t.Fatal(err)
-		}
+			})))(s.t)
 		context.AfterFunc(s.round, func() { _ = conn.Close() })
 		for k := range atOnce {
 			s.attackers.Go(func() {
@@ -316,10 +313,7 @@ func (s *siege) holds() {
 		}
 		began, said := time.Now(), ""
 		for range 2 { // a client tries again where its connection was ended before it had an answer
-			req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+"/v1/allow", strings.NewReader(ask))
-			if err != nil {
-				s.t.Fatal(err)
-			}
+			req := servertest.Must(http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.url+"/v1/allow", strings.NewReader(ask)))(s.t)
 			req.Header = http.Header{"Authorization": {"Bearer good"}, "Content-Type": {"application/json"}}
 			res, err := client.Do(req)
 			if err != nil {
