@@ -170,8 +170,7 @@ func (c *clients) certified(cert *x509.Certificate) (found *client, err error) {
 	return found, nil
 }
 
-// refuse counts and logs a refusal. Envoy by default lets a request through on an error, so this is an error for the
-// operator too.
+// refuse counts and logs a refusal, as an error: Envoy by default lets a request through on one.
 func (g *Gate) refuse(reason string, caller *Caller, domain string, err error) {
 	if g == nil {
 		return

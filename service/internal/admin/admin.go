@@ -219,8 +219,7 @@ const contentPolicy = "default-src 'self'; base-uri 'none'; form-action 'self'; 
 //go:embed page
 var page embed.FS
 
-// kinds are the content types by extension. They are fixed here because the machine's own table may label a script as
-// text.
+// kinds are the content types by extension: the machine's own table may label a script as text.
 var kinds = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",

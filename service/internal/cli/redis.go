@@ -40,8 +40,7 @@ type remote struct {
 	client *redisclient.Client // whose String has no password
 }
 
-// shared returns the store of a command whose charges must outlive it: the one on which sash serve decides in the same
-// environment. It does no I/O.
+// shared returns the store of sash serve in the same environment, as charges must outlive the command. It does no I/O.
 func (a *app) shared(flag string) (*remote, error) {
 	env, err := envoy.Read(a.env, false)
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package degrade makes the store that sash serve decides on: Redis, and answers by each rule's failure modes while
-// that is unavailable.
+// Package degrade makes the store that sash serve decides on: Redis, and failure modes while that is unavailable.
 //
 //	failover (budget, breaker, failure modes) -> denial cache -> group commit -> Redis
 package degrade

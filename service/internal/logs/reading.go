@@ -191,8 +191,7 @@ func (r *logReading) empty(report *logReport) error {
 	return fmt.Errorf("the log is empty: no line in %s", filesText(r.files))
 }
 
-// ended returns how a command ends that has written its answer: with a warning if that is an error, or with a condition that
-// a candidate meets.
+// ended returns how a command ends after its answer: with a warning if that is an error, or a condition that a candidate meets.
 func (l *logs) ended(cmd *cobra.Command, report *logReport, outcomes []*replay.Outcome, warned bool) (found error) {
 	for _, c := range l.failIf {
 		for _, o := range outcomes {

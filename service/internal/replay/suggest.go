@@ -24,8 +24,7 @@ type Caps struct {
 	Requests float64
 }
 
-// shareOf returns the most of a number that a share allows. It forgives the error of floating point in what is meant to be
-// whole, such as 0.7% of 1000.
+// shareOf returns the most of a number that a share allows. It forgives floating point what is meant to be whole: 0.7% of 1000.
 func shareOf(share float64, of int64) int64 { return int64(share*float64(of) + 1e-6) }
 
 // A Suggestion is a pair of limits.
@@ -228,8 +227,7 @@ type Judged struct {
 // ErrTooShort means that a log, or a part of one, is too short for a judgement.
 var ErrTooShort = errors.New("too short")
 
-// HoldOut proposes limits for the first part of the trace and judges them on the rest. The error is [ErrTooShort] if
-// either part is.
+// HoldOut proposes limits for the first part of the trace and judges them on the rest. The error is [ErrTooShort].
 func (t *Trace) HoldOut(caps Caps, burst, sustained time.Duration) (*HoldOut, error) {
 	from, last := t.Span()
 	h := &HoldOut{Percent: 70, Until: from.Add(last.Sub(from) / 100 * 70)}

@@ -50,8 +50,7 @@ type Stats struct {
 	Format string
 	// Wrapping names what stands around each line, for people, such as "containerd (CRI)". It is empty if nothing does.
 	Wrapping string
-	// Client says where the clients' addresses were taken from, for people, such as "X-Forwarded-For, the first one". It is
-	// empty for the address of the peer.
+	// Client says where clients' addresses are from, such as "X-Forwarded-For, the first one"; empty is the peer.
 	Client string
 	// Notes are sentences on choices between fields that a reader may see differently.
 	Notes []string
