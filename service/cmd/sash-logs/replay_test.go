@@ -60,10 +60,6 @@ func TestReplayReadsStandardInputAndBrokenLines(t *testing.T) {
 	if code != 0 || !strings.Contains(got, "2 lines are broken and were left out; the first:\n  "+broken+":1: not of the form") {
 		t.Errorf("broken lines: exit %d, %s", code, got)
 	}
-	code, got, _ = sash(t, "replay", "--try", "10/1m", "--hide-clients", broken)
-	if code != 0 || strings.Contains(got, "192.0.2.99") {
-		t.Errorf("broken lines with hidden clients: exit %d, %s", code, got)
-	}
 }
 
 func TestReplayConditions(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"example.com/sash/service/internal/servertest"
 )
 
 var (
@@ -70,16 +72,14 @@ func TestHiddenClientsAreNowhere(t *testing.T) {
 func TestThePageOnChoosingALimit(t *testing.T) {
 	page := filepath.Join(repository, "docs", "choosing-a-limit.md")
 	text := readFile(t, page)
-	log, whole := must(filepath.Abs(wholeLog)), true
+	log, whole := servertest.Must(filepath.Abs(wholeLog))(t), true
 	if _, err := os.Stat(log); err != nil {
 		t.Logf("the whole log is absent (%v): running the commands on the sample", err)
-		log, whole = must(filepath.Abs(sampleLog)), false
+		log, whole = servertest.Must(filepath.Abs(sampleLog))(t), false
 	}
-	dir, self := t.TempDir(), must(os.Executable())
+	dir, self := t.TempDir(), servertest.Must(os.Executable())(t)
 	for name, target := range map[string]string{"access.log": log, "sash": self, "sash-logs": self} {
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, os.Symlink(target, filepath.Join(dir, name)))
 	}
 	parts := strings.Split(string(text), "```")
 	ran, compared := 0, 0

@@ -14,6 +14,7 @@ import (
 
 	"example.com/sash/service/internal/cli"
 	"example.com/sash/service/internal/logs"
+	"example.com/sash/service/internal/servertest"
 )
 
 // logLines returns requests of the sample's kind: one each second, by clients in turn.
@@ -232,23 +233,14 @@ func sashReads(t *testing.T, in io.Reader, args ...string) (code int, stdout, st
 	return code, out.String(), err.String()
 }
 
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
 func readFile(t *testing.T, name string) []byte {
 	t.Helper()
-	return must(os.ReadFile(name))
+	return servertest.Must(os.ReadFile(name))(t)
 }
 
 func put(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, os.WriteFile(name, []byte(text), 0o600))
 }
 
 func tempFile(t *testing.T, name, text string) string {

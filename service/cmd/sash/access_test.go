@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"math/big"
 	"net"
 	"net/http"
@@ -78,26 +77,6 @@ func TestCommandsBringTheirLimitsBesideTheRules(t *testing.T) {
 		if got, err := do(command); err == nil || !strings.HasPrefix(err.Error(), "NOAUTH ") {
 			t.Errorf("%s: %v, %v", command, got, err)
 		}
-	}
-	const bring = `{"domain":%q,"descriptors":[{"entries":[{"key":"visitor","value":"ann"}],%s}]}`
-	for more, want := range map[string]int{
-		`"hitsAddend":"1"`: 200,
-		`"limit":{"requestsPerUnit":1000000,"unit":"HOUR"}`: 401,
-		`"limit":{"requestsPerUnit":0,"unit":"HOUR"}`:       401, // nobody is refused by another's limit
-		`"isNegativeHits":true`:                             401,
-	} {
-		for range 2 {
-			if res, body := send(t, "POST", p.url+"/json", fmt.Sprintf(bring, "web", more)); res.StatusCode != want {
-				t.Errorf("%s: %d %s, want %d", more, res.StatusCode, body, want)
-			}
-		}
-	}
-	// The domain of the commands is none that a request over another port has limits in.
-	if res, body := send(t, "POST", p.url+"/v1/allow", subject("(request)", "key", "user123")); res.StatusCode != 404 {
-		t.Errorf("%d %s", res.StatusCode, body)
-	}
-	if _, body := send(t, "POST", p.url+"/v1/peek", subject("web", "visitor", "ann")); !strings.Contains(body, `"remaining":2,`) {
-		t.Errorf("three of five requests were charged: %s", body)
 	}
 }
 

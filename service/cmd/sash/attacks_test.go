@@ -290,13 +290,10 @@ func respCommand(args ...string) string {
 func (s *siege) calls(conns, atOnce int, token string) {
 	ctx := metadata.AppendToOutgoingContext(s.round, "authorization", "Bearer "+token)
 	for i := range conns {
-		conn, err := grpc.NewClient(s.grpc, grpc.WithTransportCredentials(credentials.NewTLS(s.authority.client(s.t, ""))),
+		conn := servertest.Must(grpc.NewClient(s.grpc, grpc.WithTransportCredentials(credentials.NewTLS(s.authority.client(s.t, ""))),
 			grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 				return attacker(i).DialContext(ctx, "tcp", addr)
-			}))
-		if err != nil {
-			s.t.Fatal(err)
-		}
+			})))(s.t)
 		context.AfterFunc(s.round, func() { _ = conn.Close() })
 		for k := range atOnce {
 			s.attackers.Go(func() {

@@ -19,6 +19,8 @@ import (
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"example.com/sash/service/internal/servertest"
 )
 
 // A tab is a page in headless Chromium. What goes wrong in it fails the test, unless it is deaf.
@@ -60,9 +62,7 @@ func openTab(t *testing.T, url string) *tab {
 
 func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
-	if err := chromedp.Do(p.ctx, steps...); err != nil {
-		p.t.Fatal(err)
-	}
+	servertest.Check(p.t, chromedp.Do(p.ctx, steps...))
 }
 
 // lacks fails the test if the page shows a text.
@@ -176,11 +176,6 @@ func (p *tab) accessible(what string) {
 // shoot takes a picture of the whole page: go test -artifacts keeps it.
 func (p *tab) shoot(name string) {
 	p.t.Helper()
-	picture, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(p.t.ArtifactDir(), name+".png"), picture, 0o600); err != nil {
-		p.t.Fatal(err)
-	}
+	picture := servertest.Must(chromedp.Run(p.ctx, chromedp.FullScreenshot(100)))(p.t)
+	servertest.Check(p.t, os.WriteFile(filepath.Join(p.t.ArtifactDir(), name+".png"), picture, 0o600))
 }

@@ -159,18 +159,8 @@ func TestDeployOverTheInternet(t *testing.T) {
 			t.Errorf("call %d with the token: %s, want %s", i+1, out, want)
 		}
 	}
-	for name, c := range map[string]struct {
-		token, want string
-		change      []string
-	}{
-		"a wrong token":  {"wrong", "401", nil},
-		"plain HTTP":     {token, "400", []string{"https://", "http://"}},
-		"another domain": {token, "403", []string{`"domain":"pipeline"`, `"domain":"demo"`}},
-	} {
-		out := d.shell(t, strings.NewReplacer(c.change...).Replace(ask), "SASH_TOKEN="+c.token)
-		if !strings.HasSuffix(strings.TrimSpace(out), c.want) {
-			t.Errorf("%s: %s, want %s", name, out, c.want)
-		}
+	if out := d.shell(t, ask, "SASH_TOKEN=wrong"); !strings.HasSuffix(strings.TrimSpace(out), "401") {
+		t.Errorf("a wrong token: %s", out)
 	}
 	if d.curl("https://limits.example.com:8443/healthz", "PATH=/usr/bin:/bin") == nil {
 		t.Error("a client that does not trust the authority connects")

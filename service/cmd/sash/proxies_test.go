@@ -98,9 +98,7 @@ func newSite(t *testing.T, p *proxy, sash string) *site {
 func (s *site) start(config string) *process {
 	s.t.Helper()
 	dir := s.t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join(examples, s.proxy.name))); err != nil {
-		s.t.Fatal(err)
-	}
+	servertest.Check(s.t, os.CopyFS(dir, os.DirFS(filepath.Join(examples, s.proxy.name))))
 	file := filepath.Join(dir, s.proxy.config)
 	put(s.t, file, config)
 	args := strings.Split(strings.ReplaceAll(strings.Join(s.proxy.command, "\n"), "DIR", dir), "\n")

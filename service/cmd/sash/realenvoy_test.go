@@ -171,10 +171,7 @@ func (e *realEnvoy) stat(name string) int {
 
 // send sends a request with a body of so many bytes from a client through Envoy. Headers are name, value, ….
 func (e *realEnvoy) send(client int, method, path string, size int, headers ...string) *http.Response {
-	req, err := http.NewRequest(method, "http://"+e.address+path, bytes.NewReader(make([]byte, size)))
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	req := servertest.Must(http.NewRequest(method, "http://"+e.address+path, bytes.NewReader(make([]byte, size))))(e.t)
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}

@@ -112,10 +112,8 @@ func tokenRules(t *testing.T) string {
 func (e *realEnvoy) completes(user string, use int, headers ...string) *http.Response {
 	text := `{"model":"m","stream":true,"max_tokens":100,"messages":""}`
 	text = strings.Replace(text, `""`, `"`+strings.Repeat("x", 100-len(text))+`"`, 1)
-	req, err := http.NewRequestWithContext(e.t.Context(), http.MethodPost, "http://"+e.address+"/v1/chat/completions", strings.NewReader(text))
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	url := "http://" + e.address + "/v1/chat/completions"
+	req := servertest.Must(http.NewRequestWithContext(e.t.Context(), http.MethodPost, url, strings.NewReader(text)))(e.t)
 	req.Header.Set("x-user", user)
 	req.Header.Set("x-use", fmt.Sprint(use))
 	for i := 0; i < len(headers); i += 2 {

@@ -117,8 +117,7 @@ func With(ctx context.Context, caller *Caller) context.Context {
 	return failover.WithClient(context.WithValue(ctx, key{}, caller), caller.Client())
 }
 
-// Client returns what names the caller among those that have turns: the client of the file, or else its address, as
-// [Party] has it.
+// Client returns the name by which the caller has turns: that of the client of the file, or else [Party] of its address.
 func (c *Caller) Client() string {
 	if c.Name != "" {
 		return c.Name
@@ -168,8 +167,7 @@ func (g *Gate) Permit(caller *Caller, domain string, need Right) error {
 // mostShown bounds the domains in the text of an error.
 const mostShown = 16
 
-// missing is the error of a caller that lacks a right, with what to put into the file: the whole entry, so that nobody
-// loses what they may do now.
+// missing is the error of a caller that lacks a right, with the whole entry for the file, so that nobody loses rights.
 func (g *Gate) missing(caller *Caller, means, domain string, need Right) error {
 	in := ""
 	if domain = wire.Clip(domain); domain != "" {
@@ -206,8 +204,7 @@ func (r Right) names() string {
 // ProxyHeader carries a proxy's token to forward-auth, where Authorization belongs to the proxy's client.
 const ProxyHeader = "X-Sash-Token"
 
-// Identify returns a request with its caller in the context; header is Authorization or ProxyHeader. The error is
-// ErrUnknown; it is counted and logged.
+// Identify returns a request with its caller in the context; header is Authorization or ProxyHeader. It counts and logs an ErrUnknown.
 func (g *Gate) Identify(r *http.Request, header string) (*http.Request, error) {
 	tokens := r.Header.Values(header)
 	if header == "Authorization" {

@@ -7,7 +7,6 @@ import (
 	"os"
 )
 
-// authorities returns those of a file in PEM.
 func authorities(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -198,7 +198,6 @@ func (p *parser) grant(n *yaml.Node, what string, into *grant, fields map[string
 	}
 }
 
-// rights reads a list of rights.
 func (p *parser) rights(n *yaml.Node) (all Right) {
 	p.List(n, "allow, such as [decide] or {shop: [decide]},", func(n *yaml.Node) {
 		name := p.text(n)

@@ -69,7 +69,6 @@ func (g *Gate) use(data []byte) error {
 	return err
 }
 
-// listed reports whether there is a file.
 func (g *Gate) listed() bool { return g != nil && g.path != "" }
 
 func (g *Gate) current() *clients {
@@ -171,8 +170,7 @@ func (c *clients) certified(cert *x509.Certificate) (found *client, err error) {
 	return found, nil
 }
 
-// refuse counts and logs a refusal. Envoy by default lets a request through on an error, so this is an error for the
-// operator too.
+// refuse counts and logs a refusal, as an error: Envoy by default lets a request through on one.
 func (g *Gate) refuse(reason string, caller *Caller, domain string, err error) {
 	if g == nil {
 		return
@@ -239,7 +237,6 @@ func Certificate(state *tls.ConnectionState) *x509.Certificate {
 	return state.VerifiedChains[0][0]
 }
 
-// stamps returns when the files were changed.
 func (f *TLSFiles) stamps() (stamps [3]time.Time) {
 	for i, name := range []string{f.Cert, f.Key, f.ClientCA} {
 		if info, err := os.Stat(name); err == nil {

@@ -182,7 +182,6 @@ func read[T any, P interface {
 	return body
 }
 
-// refuse answers a request that failed.
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	is := func(of error) bool { return errors.Is(err, of) }
 	wrong := []error{decide.ErrNotLimited, config.ErrNoDescriptor, decide.ErrNoSecretKeys, exceptions.ErrInvalid, sash.ErrInvalidLimit}
@@ -220,8 +219,7 @@ const contentPolicy = "default-src 'self'; base-uri 'none'; form-action 'self'; 
 //go:embed page
 var page embed.FS
 
-// kinds are the content types by extension. They are fixed here because the machine's own table may label a script as
-// text.
+// kinds are the content types by extension: the machine's own table may label a script as text.
 var kinds = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",

@@ -22,8 +22,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// A Guard identifies callers by the credentials of their requests. It is safe for concurrent use. Make it with
-// NewGuard.
+// A Guard, made with NewGuard, identifies callers by their credentials. It is safe for concurrent use.
 type Guard struct {
 	Access
 	guesses  *sash.Limiter // of wrong tokens
@@ -155,14 +154,11 @@ func (g *Guard) setCookie(w http.ResponseWriter, r *http.Request, value string, 
 // MinToken is the minimum length of a token in bytes. A shorter one could be guessed.
 const MinToken = 16
 
-// Access is the credentials that allow a caller to change things and to see the names of users. The zero value allows
-// none.
+// Access is the credentials of callers who may change things and see the names of users. The zero value is none.
 type Access struct {
-	// Tokens are the secrets of which a request has one: several while clients change from one to the next. Empty is
-	// none.
+	// Tokens are the secrets of which a request has one: several while clients change from one to the next.
 	Tokens []string
-	// Certificates means that the listener accepts only connections with a certificate that it trusts. Every request
-	// then has access.
+	// Certificates means that the listener accepts trusted certificates only. Every request then has access.
 	Certificates bool
 }
 
@@ -179,8 +175,7 @@ func (a *Access) Check() error {
 // Possible reports whether any caller can have access.
 func (a *Access) Possible() bool { return len(a.Tokens) > 0 || a.Certificates }
 
-// place returns the place of a token among Tokens, from 1, or 0 for a wrong one. The time that it takes depends only on
-// how many there are.
+// place returns the place of a token among Tokens, from 1, or 0, in a time that depends only on how many there are.
 func (a *Access) place(token string) int {
 	is, place := sha256.Sum256([]byte(token)), 0
 	for i, right := range a.Tokens {
@@ -207,7 +202,6 @@ type session struct {
 	end time.Time
 }
 
-// begin opens a session and returns its ID.
 func (s *sessions) begin(by string, now time.Time) (id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

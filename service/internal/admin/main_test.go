@@ -75,6 +75,13 @@ func beginOn(t *testing.T, access Access, rules string, store driver.Store, repo
 	return w
 }
 
+// use makes other rules current.
+func (w *world) use(rules string) {
+	w.t.Helper()
+	cfg := servertest.Must(config.Parse(config.Defaults{}, false, config.File{Name: "y.yaml", Text: []byte(rules)}))(w.t)
+	servertest.Check(w.t, w.decider.Use(cfg))
+}
+
 // An exception is an override or a ban as the port describes it.
 type exception struct {
 	ID, Subject, By, Reason string
@@ -136,11 +143,7 @@ func (w *world) says(into any, status int, method, path, body string) {
 // asks sends a request for a unit and reports whether it was admitted.
 func (w *world) asks(key, value string) bool {
 	w.t.Helper()
-	v, err := w.decider.Decide(w.t.Context(), decide.One("d", []config.Entry{{Key: key, Value: value}}, nil))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return v[0].Allowed()
+	return servertest.Must(w.decider.Decide(w.t.Context(), decide.One("d", []config.Entry{{Key: key, Value: value}}, nil)))(w.t)[0].Allowed()
 }
 
 // away is a store that a test takes away.
@@ -160,10 +163,7 @@ func (a *away) Do(ctx context.Context, b *driver.Batch) error {
 func outage(t *testing.T) (*world, *away, *failover.Store) {
 	t.Helper()
 	redis := &away{Store: memstore.New(nil)}
-	store, err := failover.New(redis, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := servertest.Must(failover.New(redis, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }}))(t)
 	w := beginOn(t, one, `
 domain: d
 descriptors:

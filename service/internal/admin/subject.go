@@ -67,7 +67,6 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 	wire.Write(w, http.StatusOK, answer)
 }
 
-// one returns the exception of a kind on a subject, or nil.
 func (h *handler) one(kind exceptions.Kind, subject string) map[string]any {
 	for _, e := range h.Exceptions.List(kind) {
 		if e.Subject == subject {
@@ -77,7 +76,6 @@ func (h *handler) one(kind exceptions.Kind, subject string) map[string]any {
 	return nil
 }
 
-// reset removes the charges of a subject.
 func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 	of := read[wire.Subject](w, r)
 	if of == nil {

@@ -40,7 +40,6 @@ func (s *subject) register(cmd *cobra.Command) {
 	jsonFlag(f, &s.json)
 }
 
-// limiter returns the limiter that the flags describe.
 func (s *subject) limiter(store driver.Store) (*sash.Limiter, error) {
 	opts := &sash.Options{Prefix: s.prefix, Resolution: s.resolution}
 	if err := opts.Algorithm.UnmarshalText([]byte(s.algorithm)); err != nil {
@@ -234,7 +233,6 @@ func (a *app) answer(s *subject, d wire.Decision) error {
 	return err
 }
 
-// describe returns a decision in one line.
 func describe(d wire.Decision) string {
 	var b strings.Builder
 	if d.Allowed {

@@ -59,7 +59,6 @@ var noHeaders = []string{
 
 type object = map[string]any
 
-// typed returns a message with its type.
 func typed(name string, fields object) object {
 	fields["@type"] = "type.googleapis.com/" + name
 	return fields

@@ -29,7 +29,6 @@ func redisFlag(f *pflag.FlagSet, into *string) {
 	f.StringVar(into, "redis", "", "`URL` of Redis, such as redis://user:password@host:6379: see sash help redis (default: $"+redisVariable+")")
 }
 
-// redisURL returns the flag's URL, or else the environment's.
 func (a *app) redisURL(flag string, env *envoy.Settings) string {
 	return cmp.Or(flag, a.env(redisVariable), env.Redis)
 }
@@ -41,8 +40,7 @@ type remote struct {
 	client *redisclient.Client // whose String has no password
 }
 
-// shared returns the store of a command whose charges must outlive it: the one on which sash serve decides in the same
-// environment. It does no I/O.
+// shared returns the store of sash serve in the same environment, as charges must outlive the command. It does no I/O.
 func (a *app) shared(flag string) (*remote, error) {
 	env, err := envoy.Read(a.env, false)
 	if err != nil {
@@ -60,7 +58,6 @@ func (a *app) shared(flag string) (*remote, error) {
 	return &remote{prefix, client.Store(&redisstore.Options{Prefix: prefix}), client}, nil
 }
 
-// explain adds the address to an error.
 func (r *remote) explain(err error) error {
 	return fmt.Errorf("redis at %s: %w", r.client, err)
 }
@@ -315,7 +312,6 @@ func (in *inspection) fill(ctx context.Context, state *redisstore.State, limiter
 	return nil
 }
 
-// text writes an inspection for people.
 func (in *inspection) text(t *output.Text, address string) {
 	if !in.Exists {
 		t.Say("%s: there is no such key, so nothing is charged under %s; other algorithms have other keys", in.RedisKey, in.Algorithm)

@@ -210,7 +210,6 @@ func Signals() context.Context {
 	return ctx
 }
 
-// jsonFlag adds --json.
 func jsonFlag(f *pflag.FlagSet, into *bool) { f.BoolVar(into, "json", false, "answer in JSON") }
 
 func units(n int64) string { return output.Count(n, "unit") }

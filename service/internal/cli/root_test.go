@@ -101,13 +101,13 @@ func served(t *testing.T, env map[string]string, flags ...string) (serve.Options
 }
 
 func TestFlagsTakePrecedence(t *testing.T) {
-	opts, err := served(t, map[string]string{"RUNTIME_ROOT": "/data", "LOG_FORMAT": "json", "SASH_ENVOY_COMPATIBLE": "true"},
-		"--json=false", "--config", "a.yaml", "--addr", ":1")
+	opts, err := served(t, map[string]string{"RUNTIME_ROOT": "/data", "LOG_FORMAT": "json", "SASH_ENVOY_COMPATIBLE": "true",
+		"SASH_TOKEN_KEY": strings.Repeat("o", 32) + ", " + strings.Repeat("n", 32)}, "--json=false", "--config", "a.yaml", "--addr", ":1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defaults := config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true, HeadersOnly: true}
-	if opts.HTTP != ":1" || opts.GRPC != "0.0.0.0:8081" || opts.Protocol.Counting == nil ||
+	if keys := string(bytes.Join(opts.TokenKeys, nil)); keys != strings.Repeat("o", 32)+strings.Repeat("n", 32) || opts.HTTP != ":1" || opts.GRPC != "0.0.0.0:8081" || opts.Protocol.Counting == nil ||
 		opts.Config != (config.Source{Path: "a.yaml", Defaults: defaults}) {
 		t.Errorf("%+v", opts)
 	}

@@ -98,8 +98,7 @@ resp.md have the rest.`,
 	return cmd
 }
 
-// noneEmpty returns an error if a flag was given without a value, as by a script whose variable is not set: what it protects would
-// be open.
+// noneEmpty rejects a flag without a value, as of a script whose variable is not set: what it protects would be open.
 func noneEmpty(f *pflag.FlagSet) (err error) {
 	f.Visit(func(f *pflag.Flag) {
 		if f.Value.String() == "" && !strings.HasSuffix(f.Name, "-addr") { // those of ports that may be closed
@@ -357,7 +356,6 @@ func (s *serving) fromEnvironment(image func(string) string, env *envoy.Settings
 	return nil
 }
 
-// check returns what is wrong with the flags.
 func (s *serving) check() error {
 	o := &s.opts
 	switch {

@@ -115,8 +115,7 @@ func (c *Config) Defaults() Defaults { return c.defaults }
 // Empty returns a configuration without domains, which limits nothing.
 func Empty() *Config { return &Config{domains: make(map[string]*domain)} }
 
-// None stands for a configuration that has not been loaded yet. Every request is answered ErrNone, so that nothing is
-// admitted uncounted.
+// None stands for a configuration that is not loaded yet: every request is answered ErrNone, and nothing is admitted uncounted.
 func None() *Config { return &Config{none: true} }
 
 // Loaded reports whether c is a configuration that was loaded, and not None.
@@ -125,8 +124,7 @@ func (c *Config) Loaded() bool { return !c.none }
 // Domains returns the names of the domains, in the order of the file.
 func (c *Config) Domains() []string { return slices.Clone(c.names) }
 
-// Warnings returns what is accepted in the configuration and probably not meant, one line each with the file and the
-// line. They are at most 200.
+// Warnings returns what is probably not meant in the configuration, at most 200 lines with the file and the line.
 func (c *Config) Warnings() []string { return slices.Clone(c.warnings) }
 
 // Rules returns all rules in the order of the file. The caller must not change them.
@@ -145,8 +143,7 @@ type Found struct {
 	Metric string
 }
 
-// Find returns the rule for a request, and the subject and statistics that it counts under. Errors are
-// ErrUnknownDomain and ErrNone.
+// Find returns the rule for a request, and its subject and statistics. Errors are ErrUnknownDomain and ErrNone.
 func (c *Config) Find(domain string, entries []Entry) (Found, error) {
 	d, err := c.domain(domain)
 	if err != nil {
@@ -318,8 +315,7 @@ func (w *wildcard) begins(start string) bool {
 	return strings.HasPrefix(start, w.parts[0]) || strings.HasPrefix(w.parts[0], start)
 }
 
-// shown returns the value that stands for all values of a key under the wildcard: in metrics, and with share_threshold
-// in the subject.
+// shown returns what stands for all values of a key under the wildcard, in metrics and with share_threshold in the subject.
 func (w *wildcard) shown(key string) string {
 	if w.key != "" {
 		return w.pattern
@@ -327,8 +323,7 @@ func (w *wildcard) shown(key string) string {
 	return strings.TrimPrefix(w.pattern, key+"_")
 }
 
-// Metric returns the name of the rule in statistics: the domain and the keys, with the values that the configuration
-// specifies.
+// Metric returns the name of the rule in statistics: the domain, and the keys with the values of the configuration.
 func (r *Rule) Metric() string { return r.Domain + "." + r.Label }
 
 // Describe returns a description of the rule in one line: "5/1m by sliding-log, shadow_mode".

@@ -47,7 +47,6 @@ type found struct {
 	err     error    // what cannot be read
 }
 
-// parse returns the configuration in the files.
 func (f *found) parse(s Source) (*Config, error) {
 	if f.err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", f.err)
@@ -59,7 +58,6 @@ func (f *found) parse(s Source) (*Config, error) {
 	return cfg, err
 }
 
-// read returns the current files.
 func (s Source) read() *found {
 	f := &found{}
 	paths, err := s.paths()

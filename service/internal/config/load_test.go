@@ -203,3 +203,50 @@ func TestOnlyWhatWasSeenTwiceIsUsed(t *testing.T) {
 		t.Errorf("it used %v", used)
 	}
 }
+
+// A kubelet mounts a ConfigMap in a directory: files are links through ..data to the directory of their version, and so are
+// directories, which `items` of a volume can make. It replaces all of them at once, by renaming ..data.
+func TestAConfigMapThatAKubeletReplaces(t *testing.T) {
+	dir := t.TempDir()
+	w := &watching{source: Source{Path: dir}}
+	for version, tt := range []struct {
+		files map[string]string // the units of their rules
+		said  string
+	}{
+		{map[string]string{"one": "1", "teams/two": "2", "teams/deep/three": "3"}, "one 1 teams/deep/three 3 teams/two 2 "},
+		{map[string]string{"one": "1", "teams/two": "20", "teams/deep/three": "30"}, "one 1 teams/deep/three 30 teams/two 20 "},
+		{map[string]string{"one": "10", "teams/two": "many", "teams/deep/three": "30"}, dir + "/teams/two:2: "},
+		{map[string]string{"one": "10", "teams/two": "200", "later/four": "4"}, "later/four 4 one 10 teams/two 200 "},
+	} {
+		current, said := "..v"+strconv.Itoa(version), ""
+		for name, units := range tt.files {
+			write(t, filepath.Join(dir, current, name), "domain: "+name+"\ndescriptors: [{key: k, limits: ["+units+"/1h]}]\n")
+		}
+		link(t, current, dir+"/..data")
+		for name := range tt.files {
+			top, _, _ := strings.Cut(name, "/")
+			link(t, "..data/"+top, dir+"/"+top)
+		}
+		all, _ := os.ReadDir(dir)
+		for _, e := range all { // what the version does not have
+			if _, err := os.Stat(filepath.Join(dir, e.Name())); err != nil || e.IsDir() && e.Name() != current {
+				_ = os.RemoveAll(filepath.Join(dir, e.Name()))
+			}
+		}
+		for range 2 {
+			w.look(func(cfg *Config, err error) {
+				if err != nil {
+					said = err.Error()
+					return
+				}
+				for _, r := range cfg.Rules() {
+					said += r.Domain + " " + strconv.FormatInt(r.Limits[0].Units, 10) + " "
+				}
+				said += strings.Join(cfg.Warnings(), "")
+			})
+		}
+		if !strings.HasPrefix(said, tt.said) || len(said) > len(tt.said) && version != 2 {
+			t.Errorf("version %d: it says %q, want %q", version, said, tt.said)
+		}
+	}
+}

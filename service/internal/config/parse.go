@@ -163,7 +163,6 @@ func (p *parser) metadata(n *yaml.Node) (all map[string]any) {
 	return all
 }
 
-// once rejects a duplicate.
 func (p *parser) once(n *yaml.Node, what, name string) {
 	id := what + " " + name
 	if first, twice := p.seen[id]; twice {

@@ -198,8 +198,7 @@ func slides(limits []sash.Limit, opts sash.Options) bool {
 	return opts.Algorithm.Exact() && !opts.CountRefused && !slices.ContainsFunc(limits, func(l sash.Limit) bool { return l.Period != 0 })
 }
 
-// Refundable reports whether every charge counts in the longest of the limits for a time, so that a refund within it frees
-// no other charge.
+// Refundable reports whether a refund of a charge within a time frees no other one: all count in the longest of the limits.
 func Refundable(limits []sash.Limit, opts sash.Options, within time.Duration) bool {
 	return within > 0 && slides(limits, opts) && slices.ContainsFunc(limits, func(l sash.Limit) bool { return l.Window > within })
 }

@@ -74,7 +74,6 @@ type Tokens struct {
 	Elsewhere   int64  // is charged for each image, file, earlier response and tool that a body only names; zero rejects them
 }
 
-// tokens reads the key tokens.
 func (b *ruleBody) tokens(n *yaml.Node, rule *Rule) {
 	rule.Tokens = &Tokens{DefaultMax: 4096}
 	b.Mapping(n, "tokens", map[string]Field{
@@ -251,8 +250,7 @@ func (b *ruleBody) options(rule *Rule) {
 // plain returns the text of an error without the prefix of the library.
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "sash: ") }
 
-// resolutionSteps is the number of steps in the shortest window with an automatic resolution: a unit is held at most a
-// thousandth of that window too long.
+// resolutionSteps is the number of automatic steps in the shortest window: units are held at most a thousandth of it too long.
 const resolutionSteps = 1000
 
 // Fit validates limits with their options and fills in unset options. The default resolution of sliding-buckets is a

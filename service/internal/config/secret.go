@@ -129,8 +129,7 @@ func (p *parser) secrets() error {
 	return nil
 }
 
-// secretsUnder returns the secret keys that a wildcard covers with some value, in order, and one of them that it does not
-// cover with every value, if any.
+// secretsUnder returns the secret keys that a wildcard covers, in order, and one of them that it covers in part only, if any.
 func (d *domain) secretsUnder(w *wildcard) (keys []string, partly string) {
 	add := func(key string, w *wildcard, start string) {
 		if !w.begins(start) {
@@ -156,8 +155,7 @@ func (d *domain) secretsUnder(w *wildcard) (keys []string, partly string) {
 	return keys, partly
 }
 
-// Hide returns entries with their secret values replaced by what hide makes of them: the same slice if none is secret. An
-// empty value is not secret.
+// Hide returns entries with hide's names for their secret values that are not empty: the same slice if there are none.
 func (c *Config) Hide(domain string, entries []Entry, hide func(string) string) []Entry {
 	d := c.domains[domain]
 	out := entries

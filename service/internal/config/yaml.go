@@ -258,8 +258,7 @@ func (r *Reader) pairs(n *yaml.Node, what string, depth int) []pair {
 	return out
 }
 
-// mergedPairs returns the pairs that the value of a merge key brings: of one mapping, or of a list of them, in which the
-// first one that has a key counts.
+// mergedPairs returns the pairs of a merge key: of one mapping, or of a list of them, in which the first that has a key counts.
 func (r *Reader) mergedPairs(n *yaml.Node, depth int) (all []pair) {
 	from := []*yaml.Node{n}
 	if list := Resolve(n); list.Kind == yaml.SequenceNode {

@@ -123,7 +123,6 @@ func (l *Listener) Stop() {
 	l.acceptWithin(lookTime)
 }
 
-// acceptWithin bounds the next Accept.
 func (l *Listener) acceptWithin(d time.Duration) {
 	timed, ok := l.Listener.(interface{ SetDeadline(time.Time) error })
 	if !ok || timed.SetDeadline(time.Now().Add(d)) != nil {
@@ -266,8 +265,7 @@ type Conn struct {
 	deadline time.Time // guarded by mu: for Read, as the server chose it
 }
 
-// Begin says that the server has begun to answer a request, and End that it has answered one. In between the connection
-// is not closed for the service to end.
+// Begin says that the server has begun to answer a request, and End that it has: until then the connection is not closed.
 func (c *Conn) Begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,5 +1,4 @@
-// Package degrade makes the store that sash serve decides on: Redis, and answers by each rule's failure modes while
-// that is unavailable.
+// Package degrade makes the store that sash serve decides on: Redis, and failure modes while that is unavailable.
 //
 //	failover (budget, breaker, failure modes) -> denial cache -> group commit -> Redis
 package degrade
@@ -145,7 +144,6 @@ func (g *Guard) Close() {
 	}
 }
 
-// stats returns the counts of the stores of all places.
 func (g *Guard) stats() failover.Stats {
 	sum := g.Store.Stats()
 	for _, p := range g.places.all() {

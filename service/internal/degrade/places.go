@@ -121,7 +121,6 @@ type punctual struct {
 	budget time.Duration
 }
 
-// Do implements [driver.Store].
 func (p *punctual) Do(ctx context.Context, b *driver.Batch) error {
 	if b.Ops[0].Kind == driver.Charge {
 		var cancel context.CancelFunc
@@ -131,7 +130,6 @@ func (p *punctual) Do(ctx context.Context, b *driver.Batch) error {
 	return p.Store.Do(ctx, b)
 }
 
-// all returns the stores of all places.
 func (s *places) all() []*placed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,14 +270,12 @@ func (r *region) Bring(ctx context.Context, e lease.Errand) (bool, error) {
 	return kept, err
 }
 
-// Return implements [lease.Holder].
 func (r *region) Return(ctx context.Context, key string, began, keep int64) (int64, error) {
 	units, err := within(ctx, r, func(ctx context.Context) (int64, error) { return r.next.Return(ctx, key, began, keep) })
 	r.counts.returned.Add(units)
 	return units, err
 }
 
-// Forget implements [lease.Holder].
 func (r *region) Forget(ctx context.Context, key string) error {
 	_, err := within(ctx, r, func(ctx context.Context) (struct{}, error) { return struct{}{}, r.next.Forget(ctx, key) })
 	return err
@@ -373,7 +369,6 @@ func newOccupancy(store *memstore.Store, holds string, log *slog.Logger) *occupa
 	return &occupancy{store: store, holds: holds, full: throttle.Log{To: log, Every: fullFor}}
 }
 
-// run looks every second until the context ends.
 func (o *occupancy) run(ctx context.Context) {
 	throttle.Repeat(ctx, func() time.Duration { o.look(); return occupancyEvery })
 }

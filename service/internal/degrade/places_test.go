@@ -58,15 +58,13 @@ var quota = config.Place{Global: true, Lease: 20 * time.Second}
 
 func watching(t *testing.T, budget time.Duration, store driver.Store, log *slog.Logger) *Home {
 	t.Helper()
-	home := servertest.Must(NewHome("far", budget, store, log))(t)
-	return home
+	return servertest.Must(NewHome("far", budget, store, log))(t)
 }
 
 // regionOf returns a guard of a region with a home.
 func regionOf(t *testing.T, home *Home, log *slog.Logger) *Guard {
 	t.Helper()
-	g := servertest.Must(New(redisstore.New(&scripts{}, nil), Options{Home: home, Log: log}))(t)
-	return g
+	return servertest.Must(New(redisstore.New(&scripts{}, nil), Options{Home: home, Log: log}))(t)
 }
 
 // overseas returns a guard of a region whose leases are in memory, and a limiter of a rule for all regions.

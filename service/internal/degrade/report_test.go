@@ -30,10 +30,7 @@ func TestAReportCountsWhatAnOutageLetThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		redis := &scripts{err: errors.New("LOADING Redis is loading the dataset in memory")}
 		let := int64(7) // before
-		g, err := New(redisstore.New(redis, nil), Options{Address: "redis.example:6379", Uncounted: func() int64 { return let }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := servertest.Must(New(redisstore.New(redis, nil), Options{Address: "redis.example:6379", Uncounted: func() int64 { return let }}))(t)
 		open := servertest.Must(g.Store.With(failover.Modes{Rules: []failover.Rule{{Mode: failover.Open}}}))(t)
 		l := limiterOf(t, open, sash.PerMinute(10))
 		ask := func() {
@@ -141,14 +138,10 @@ func TestFaultsHaveTheirCause(t *testing.T) {
 			}
 			client := clientOf(t, at)
 			var failures []error
-			g, err := New(client.Detached(nil), Options{
+			g := servertest.Must(New(client.Detached(nil), Options{
 				Budget: budget, Instances: 1, Log: quiet, Failed: func(err error) { failures = append(failures, err) },
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			l := limiterOf(t, g.Store, sash.PerMinute(10))
-			_, err = l.Allow(t.Context(), "k")
+			}))(t)
+			err := ask(t, g, 1)
 			if do := remedies[c.cause]; !strings.Contains(cause.Remedy(failures[0]).Error(), do) {
 				t.Errorf("%v: to do: %v, want %q", c.cause, cause.Remedy(failures[0]), do)
 			}
@@ -200,8 +193,7 @@ func guardOf(t *testing.T, s *scripts) (*Guard, *bytes.Buffer) {
 
 func limiterOf(t *testing.T, store driver.Store, limit sash.Limit) *sash.Limiter {
 	t.Helper()
-	l := servertest.Must(sash.New(store, nil, limit))(t)
-	return l
+	return servertest.Must(sash.New(store, nil, limit))(t)
 }
 
 // clientOf returns a client that is closed at the end of the test.

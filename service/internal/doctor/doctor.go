@@ -93,7 +93,6 @@ func (v *visit) add(check, address string, level Level, seen, do string) {
 	v.findings = append(v.findings, Finding{check, address, level, seen, do})
 }
 
-// forbidden reports whether the server denied the user permission.
 func forbidden(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "NOPERM") }
 
 // A Way is how a limiter reaches its Redis. The permissions that its user needs depend on it.

@@ -167,7 +167,6 @@ func lacksRights(err error) bool {
 	return slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(err.Error(), sign) })
 }
 
-// latency measures sequential decisions.
 func (v *visit) latency(ctx context.Context) {
 	t, err := v.try(ctx, sash.SlidingLog, 2*latencyCalls)
 	if err != nil {

@@ -133,7 +133,6 @@ const (
 	stopAtLimit = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"
 )
 
-// counting reads how units are counted.
 func (s *Settings) counting(r *reader) {
 	rules := &s.Config.Defaults
 	size, stop := r.bytes(localCache), r.boolean(stopAtLimit)
@@ -311,7 +310,6 @@ func (r *reader) tracing() *telemetry.Tracing {
 	return t
 }
 
-// management reads where a management server is.
 func (r *reader) management() *Source {
 	m := &Source{
 		Server:     r.text("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000"),

@@ -104,7 +104,6 @@ type subscription struct {
 	lost     bool   // Lost was called
 }
 
-// stream runs one stream to its end.
 func (s *subscription) stream(ctx context.Context, conn *grpc.ClientConn) error {
 	for name, value := range s.Headers {
 		ctx = metadata.AppendToOutgoingContext(ctx, name, value) //nolint:fatcontext // one a header, a few

@@ -89,7 +89,6 @@ type Exception struct {
 	Subject string `json:"-"`
 }
 
-// named returns the exception with its ID and subject.
 func (e Exception) named() Exception {
 	e.Subject = config.Key(e.Domain, e.Entries)
 	sum := sha256.Sum256([]byte(string(e.Kind) + "\n" + e.Subject))
@@ -204,7 +203,6 @@ func (k *keeper) get(ctx context.Context, end int64) (document, error) {
 	return document(text), err
 }
 
-// read returns the document, and the keeper's time.
 func (k *keeper) read(ctx context.Context) (doc document, now time.Time, err error) {
 	if now = time.Now(); k.client != nil {
 		now, err = k.client.Time(ctx)

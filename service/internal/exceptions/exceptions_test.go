@@ -52,8 +52,7 @@ func admitted(t *testing.T, d *decide.Decider, name string) bool {
 
 func put(t *testing.T, b *Book, e Exception, life time.Duration) Exception {
 	t.Helper()
-	e = servertest.Must(b.Put(t.Context(), e, life))(t)
-	return e
+	return servertest.Must(b.Put(t.Context(), e, life))(t)
 }
 
 func TestAnExceptionHoldsUntilItEndsOrIsDeleted(t *testing.T) {

@@ -64,7 +64,6 @@ type logReading struct {
 	stats   accesslog.Stats
 }
 
-// read reads all logs into a trace.
 func (l *logs) read(cmd *cobra.Command, args []string) (*replay.Trace, logReport, error) {
 	r := &logReading{logs: l, opts: accesslog.Options{Format: l.format, Fields: l.fields}}
 	l.names = func(client string) string { return client }
@@ -102,7 +101,6 @@ func (l *logs) read(cmd *cobra.Command, args []string) (*replay.Trace, logReport
 	return trace, report, r.empty(&report)
 }
 
-// named returns the files that arguments name.
 func named(cmd *cobra.Command, args []string) (files []*logFile, err error) {
 	if len(args) == 0 {
 		if in, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(in.Fd())) {
@@ -140,7 +138,6 @@ func (r *logReading) readFile(in io.Reader) error {
 	return err
 }
 
-// record adds one request.
 func (r *logReading) record(record *accesslog.Record) error {
 	late := r.survey.Add(record)
 	r.file.times += record.Time
@@ -194,8 +191,7 @@ func (r *logReading) empty(report *logReport) error {
 	return fmt.Errorf("the log is empty: no line in %s", filesText(r.files))
 }
 
-// ended returns how a command ends that has written its answer: with a warning if that is an error, or with a condition that
-// a candidate meets.
+// ended returns how a command ends after its answer: with a warning if that is an error, or a condition that a candidate meets.
 func (l *logs) ended(cmd *cobra.Command, report *logReport, outcomes []*replay.Outcome, warned bool) (found error) {
 	for _, c := range l.failIf {
 		for _, o := range outcomes {
@@ -323,12 +319,10 @@ func (s *policySelector) Select(r *accesslog.Record) (selection replay.Selection
 	return selection, true, nil
 }
 
-// ByAddress implements chooser.
 func (s *policySelector) ByAddress() bool {
 	return slices.ContainsFunc(s.values, (*replay.Selector).ByAddress)
 }
 
-// Missing implements chooser.
 func (s *policySelector) Missing() (all []replay.Missing) {
 	for _, value := range s.values {
 		for _, m := range value.Missing() {

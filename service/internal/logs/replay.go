@@ -167,7 +167,6 @@ func parseFailIf(text string) (failIf, error) {
 	return failIf{text: text, of: m[1], least: m[2] == ">=", value: value, percent: m[4] != ""}, err
 }
 
-// holds reports whether a candidate meets the condition.
 func (f failIf) holds(log *logReport, o *replay.Outcome) bool {
 	part, whole := o.Refused, o.Requests
 	switch f.of {
@@ -183,7 +182,6 @@ func (f failIf) holds(log *logReport, o *replay.Outcome) bool {
 	return got > bound || f.least && got == bound
 }
 
-// replayText writes the summary for a terminal.
 func replayText(t *output.Text, r *replayReport) {
 	logText(t, &r.logReport)
 	t.Say("")

@@ -284,7 +284,6 @@ func logText(t *output.Text, r *logReport) {
 	}
 }
 
-// filesText names the files that were read.
 func filesText(files []*logFile) string {
 	const most = 5
 	var names []string

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"example.com/sash/service/internal/servertest"
 )
 
 // answer runs a command over logs, each a name and its text.
@@ -15,9 +17,7 @@ func answer(t *testing.T, args []string, logs ...string) string {
 	t.Helper()
 	t.Chdir(t.TempDir())
 	for i := 0; i < len(logs); i += 2 {
-		if err := os.WriteFile(filepath.Base(logs[i]), []byte(logs[i+1]), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, os.WriteFile(filepath.Base(logs[i]), []byte(logs[i+1]), 0o600))
 		args = append(args, logs[i])
 	}
 	var out, failed bytes.Buffer
@@ -124,9 +124,7 @@ func TestOnlyKeysOfTheAddressLookForProxies(t *testing.T) {
 	} {
 		t.Chdir(t.TempDir())
 		file := filepath.Join(t.TempDir(), "policy.yaml")
-		if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, os.WriteFile(file, []byte(policy), 0o600))
 		for _, args := range [][]string{{"replay", "--try", "10/1m", "--key", expression}, {"replay", "--policy", file, "--entry", "k=" + expression}} {
 			if out := answer(t, args, "access.log", log); strings.Contains(out, "--trusted-proxies") != want {
 				t.Errorf("%v: %s", args, out)

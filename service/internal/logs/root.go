@@ -168,7 +168,6 @@ header("X-Api-Key"), field("any.name"), prefix(remote_address, 24, 64) and key(u
 A cost that is a fraction is rounded up. A request whose line lacks what an expression needs is not
 charged, and counted.`
 
-// networks parses networks and single addresses.
 func networks(texts []string) (all []netip.Prefix, err error) {
 	for _, text := range texts {
 		one, err := netip.ParsePrefix(text)

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"example.com/sash/service/internal/servertest"
 )
 
 var update = flag.Bool("update", false, "write the schema")
@@ -74,9 +76,7 @@ func TestAnswersKeepToTheSchema(t *testing.T) {
 	text, _ := os.ReadFile(schemaFile)
 	schema, err := jsonschema.UnmarshalJSON(strings.NewReader(strings.ReplaceAll(string(text), `"type": "object"`, `"additionalProperties": false, "type": "object"`)))
 	compiler := jsonschema.NewCompiler()
-	if err := errors.Join(err, compiler.AddResource("file:///answers", schema)); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, errors.Join(err, compiler.AddResource("file:///answers", schema)))
 	long, few := "broken\n", "start_time,client_ip\n"
 	for i := range 5000 { // with clients that are refused, and one that does one thing only
 		path, client := "/", i%300
@@ -95,9 +95,7 @@ func TestAnswersKeepToTheSchema(t *testing.T) {
 		_ = Run(append(strings.Fields(tt.args), "--json"), strings.NewReader(tt.log), &out, io.Discard)
 		compiled, failed := compiler.Compile("file:///answers#/$defs/" + tt.kind)
 		answer, err := jsonschema.UnmarshalJSON(&out)
-		if err := cmp.Or(failed, err); err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, cmp.Or(failed, err))
 		if err := compiled.Validate(answer); err != nil {
 			t.Errorf("%s: %v: %v", tt.args, err, answer)
 		}

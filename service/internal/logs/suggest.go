@@ -158,7 +158,6 @@ func (s *suggestFlags) warnOfRequests(proposal *replay.Suggestion, r *suggestRep
 	return nil
 }
 
-// parse reads the flags.
 func (s *suggestFlags) parse(cmd *cobra.Command) (*windowPair, error) {
 	var err error
 	if s.caps.Clients, err = parseShare("--affect", s.affect, "share of the clients", "0.1%"); err != nil {
@@ -198,7 +197,6 @@ func parseShare(flag, text, what, such string) (float64, error) {
 	return f, nil
 }
 
-// parseLength parses the length of a window as limits write it.
 func parseLength(flag, text string) (time.Duration, error) {
 	limit, err := sash.ParseLimit("1/" + text)
 	if err != nil || limit.Period != 0 {
@@ -207,7 +205,6 @@ func parseLength(flag, text string) (time.Duration, error) {
 	return limit.Window, nil
 }
 
-// together writes limits that hold together.
 func together(limits []sash.Limit) string {
 	var all []string
 	for _, l := range limits {
@@ -216,8 +213,7 @@ func together(limits []sash.Limit) string {
 	return strings.Join(all, ",")
 }
 
-// knownWindows is how often a log must cover a window. The next window is then busier than all of them with a chance of
-// at most 1 in 11.
+// knownWindows is how often a log must cover a window: the next one is then busier than all with a chance of at most 1 in 11.
 const knownWindows = 10
 
 // windowPair is the lengths of the two windows.
@@ -232,8 +228,7 @@ var windowLadder = []time.Duration{
 	30 * time.Second, 20 * time.Second, 10 * time.Second, 5 * time.Second, 2 * time.Second, time.Second,
 }
 
-// choose replaces defaults that the log is too short to know, and says so in the report. The error says what the log does
-// know.
+// choose replaces defaults that the log is too short to know, and reports it. The error says what the log does know.
 func (p *windowPair) choose(c *replay.Coverage, report *suggestReport) error {
 	asked := p.sustained
 	switch known := longest(c, p.sustained); {

@@ -68,8 +68,7 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%d MB", n/1_000_000)
 }
 
-// Printable shortens s and replaces control characters, so that input cannot move the terminal's cursor or fill the
-// screen.
+// Printable shortens s and replaces control characters, which could move the terminal's cursor or fill the screen.
 func Printable(s string) string {
 	const most = 70
 	s = strings.Map(func(r rune) rune {

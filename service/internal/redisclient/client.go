@@ -264,7 +264,6 @@ func (c *Client) attempt(a *attempt) {
 	}
 }
 
-// connect returns a connected client, or an error.
 func connect(option rueidis.ClientOption) (client rueidis.Client, err error) {
 	defer func() {
 		if p := recover(); p != nil { // an unexpected answer

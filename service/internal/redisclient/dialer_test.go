@@ -187,12 +187,13 @@ func TestAServerThatBecameAReplicaIsLeft(t *testing.T) {
 }
 
 // Where rueidis creates no client while no server answers, there is a client all the same, and it works later.
-func TestSentinelsAndClustersThatComeUpLater(t *testing.T) {
+func TestServersThatComeUpLater(t *testing.T) {
 	watched := servertest.StartWatched(t)
 	_, clusterURL := servertest.StartCluster(t)
 	_, nodes, _ := strings.Cut(clusterURL, "://")
 	node, _, _ := strings.Cut(nodes, ",")
 	for name, c := range map[string]struct{ before, after, seed string }{
+		"a server": {"redis://", "", redistest.Start(t).Addr()},
 		"Sentinel": {"redis+sentinel://", "/" + watched.Sentinels.Name, watched.Sentinels.Addrs()[0]},
 		"Cluster":  {"redis+cluster://", "", node},
 	} {

@@ -61,26 +61,6 @@ func TestFailoverBySentinelIsNoticed(t *testing.T) {
 	}
 }
 
-// A server that comes up later is used, without a new client.
-func TestAServerThatComesUpLater(t *testing.T) {
-	server := redistest.Start(t)
-	server.Stop()
-	client := newClient(t, server.Addr())
-	defer client.Close()
-	c := &caller{limiter: limiterOf(t, client.Store(nil))}
-	for range 50 {
-		if c.served(t) {
-			t.Fatal("a call is served without a server")
-		}
-	}
-	server.Restart()
-	began := time.Now()
-	servertest.Wait(t, "no call is served", func() bool { return c.served(t) })
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("calls are served %v after the server came up", took)
-	}
-}
-
 // listened returns the Sentinel that a client listens to.
 func listened(t testing.TB, w *servertest.Watched) *redistest.Server {
 	t.Helper()

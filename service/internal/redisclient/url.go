@@ -178,7 +178,6 @@ func (t *target) parameters(query url.Values, db string) error {
 	return wrong
 }
 
-// take removes a parameter and returns it.
 func take(query url.Values, name string) string {
 	value := query.Get(name)
 	query.Del(name)

@@ -19,8 +19,7 @@ const (
 	cliffMost     = 0.1  // the most of the clients who are
 )
 
-// A Cliff is a group of clients that all do one thing, unlike the others, or more than any other, and that set the proposed
-// limits.
+// A Cliff is a group of clients that set the proposed limits and all do one thing, unlike the others or more than any other.
 type Cliff struct {
 	Clients  int     `json:"clients"`
 	Requests int64   `json:"requests"`

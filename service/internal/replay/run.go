@@ -111,7 +111,6 @@ func (s *tally) sums() {
 	}
 }
 
-// try decides on one request and counts its outcome.
 func (s *tally) try(e *event) (admitted bool, err error) {
 	who, where := &s.clients[e.client], &s.routes[e.route]
 	who.requests++
@@ -222,15 +221,13 @@ type Outcome struct {
 	// ClientsLimited counts the clients that were refused at least once.
 	ClientsLimited      int64   `json:"clients_limited"`
 	ClientsLimitedShare float64 `json:"clients_limited_share"`
-	// LimitedSeconds is the total time for which clients were limited, each from a refusal until the refused request
-	// would fit.
+	// LimitedSeconds is the total time that clients were limited, from a refusal until the request would fit.
 	LimitedSeconds float64 `json:"limited_seconds"`
 
 	WorstClients []Worst `json:"worst_clients"`
 	WorstRoutes  []Worst `json:"worst_routes"`
 
-	// OneClient is the most units that one client got in any sliding window of each limit. With an exact algorithm that
-	// is never more than the limit.
+	// OneClient is the most units of one client in a sliding window of each limit, which exact algorithms never exceed.
 	OneClient []Most `json:"one_client"`
 	// AllClients is the most units that all clients together requested, and got, in any minute.
 	AllClients Most `json:"all_clients"`

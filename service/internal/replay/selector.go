@@ -54,8 +54,7 @@ type Expressions struct {
 	Cost string
 	// Where returns true for the requests that count. Empty means all.
 	Where string
-	// Routes are patterns in the form of [http.ServeMux], such as "GET /users/{id}". A request's route is the pattern
-	// that matches it, or else its path.
+	// Routes are patterns of [http.ServeMux], such as "GET /users/{id}". A route is the one that matches, or the path.
 	Routes []string
 }
 
@@ -133,7 +132,6 @@ type program struct {
 	fields []string
 }
 
-// Visit implements ast.Visitor.
 func (p *program) Visit(node *ast.Node) {
 	name, ok := (*node).(*ast.IdentifierNode)
 	if !ok {
@@ -203,8 +201,7 @@ func clientOf(text string) string {
 	return middleware.Client(address, middleware.DefaultIPv6Bits)
 }
 
-// Describe returns a key expression in words: "the address". It returns the expression itself, in quotes, if there are no
-// words for it.
+// Describe returns a key expression in words, such as "the address", or the expression itself in quotes.
 func Describe(key string) string {
 	key = cmp.Or(key, defaultKey)
 	switch {
@@ -225,8 +222,7 @@ func Describe(key string) string {
 // constant is a key expression that is a text, the same for every request.
 var constant = regexp.MustCompile(`^\s*("[^"]*"|'[^']*')\s*$`)
 
-// Select returns the selection of a record. It reports false for a record that does not count. An error is an
-// expression's error on this record.
+// Select returns the selection of a record, and whether the record counts. An error is an expression's.
 func (s *Selector) Select(r *accesslog.Record) (Selection, bool, error) {
 	s.record, s.lacks = r, false
 	s.records++

@@ -24,8 +24,7 @@ type Caps struct {
 	Requests float64
 }
 
-// shareOf returns the most of a number that a share allows. It forgives the error of floating point in what is meant to be
-// whole, such as 0.7% of 1000.
+// shareOf returns the most of a number that a share allows. It forgives floating point what is meant to be whole: 0.7% of 1000.
 func shareOf(share float64, of int64) int64 { return int64(share*float64(of) + 1e-6) }
 
 // A Suggestion is a pair of limits.
@@ -228,8 +227,7 @@ type Judged struct {
 // ErrTooShort means that a log, or a part of one, is too short for a judgement.
 var ErrTooShort = errors.New("too short")
 
-// HoldOut proposes limits for the first part of the trace and judges them on the rest. The error is [ErrTooShort] if
-// either part is.
+// HoldOut proposes limits for the first part of the trace and judges them on the rest. The error is [ErrTooShort].
 func (t *Trace) HoldOut(caps Caps, burst, sustained time.Duration) (*HoldOut, error) {
 	from, last := t.Span()
 	h := &HoldOut{Percent: 70, Until: from.Add(last.Sub(from) / 100 * 70)}
@@ -253,7 +251,6 @@ func (t *Trace) HoldOut(caps Caps, burst, sustained time.Duration) (*HoldOut, er
 	return h, nil
 }
 
-// judge counts what a pair of limits refuses.
 func (t *Trace) judge(pair []sash.Limit) Judged {
 	s := t.measure(pair[0].Window, pair[1].Window)
 	units := [2]int64{pair[0].Units, pair[1].Units}
@@ -315,7 +312,6 @@ func (c *Candidate) rules() []Rule {
 	return []Rule{{Limits: c.Limits, Options: c.Options}}
 }
 
-// limiters returns the limiter of each rule.
 func (c *Candidate) limiters(store driver.Store) (all []*sash.Limiter, err error) {
 	for i, rule := range c.rules() {
 		opts := rule.Options

@@ -48,8 +48,7 @@ type Warning struct {
 	Text string `json:"text"`
 }
 
-// A Survey looks for signs that a log is misread: its clients or its times. Its zero value is ready. It is not safe for
-// concurrent use.
+// A Survey looks for signs that a log's clients or times are misread. Its zero value is ready. It is not for concurrent use.
 type Survey struct {
 	records     int64
 	first, last int64 // the times of all records

@@ -92,7 +92,6 @@ func (b *Builder) Add(at int64, s Selection) {
 	t.clients[number].saw(where, s.Status)
 }
 
-// saw counts a request by its route and status.
 func (c *client) saw(route uint32, status int64) {
 	c.requests++
 	if c.votes == 0 {
@@ -119,8 +118,7 @@ func add[T any](numbers map[string]uint32, all *[]T, name string, made func(stri
 	return number
 }
 
-// Trace returns the added requests in time order, and of one time in the order in which they were added. The Builder is
-// empty afterwards.
+// Trace returns the added requests in time order, those of one time as they were added, and empties the Builder.
 func (b *Builder) Trace() *Trace {
 	t := b.trace
 	t.counts, *b = b.Counts, Builder{}
@@ -156,7 +154,6 @@ func (t *Trace) Twins() float64 {
 	return share(twins, int64(len(some)))
 }
 
-// subset returns the trace of some of the requests.
 func (t *Trace) subset(keep func(e *event) bool) *Trace {
 	sub := &Trace{routes: t.routes, fractions: t.fractions}
 	numbers := make([]uint32, len(t.clients)) // counted from 1
@@ -346,8 +343,7 @@ func newDemand(window string, byClient []int64) *Demand {
 	return d
 }
 
-// Affected returns how many clients a sliding limit of units in the window would refuse at some point, if no request
-// costs more than that.
+// Affected returns how many clients a sliding limit of units in the window would refuse, if no request costs more.
 func (d *Demand) Affected(units int64) int {
 	at, _ := slices.BinarySearch(d.Peaks, units+1)
 	return len(d.Peaks) - at

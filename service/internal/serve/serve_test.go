@@ -144,16 +144,25 @@ func TestAServiceWithoutAConfiguration(t *testing.T) {
 	}
 }
 
-// A file that was cut off at the end of a line is often a smaller configuration.
+// A file that was cut off at the end of a line is often a smaller configuration. One that was cut off elsewhere is not used.
 func TestRulesThatAReloadRemovesAreLoggedByName(t *testing.T) {
 	const kept = "domain: demo\ndescriptors:\n- {key: a, limits: [1/1h]}\n"
 	path := file(t, kept+"- {key: b, limits: [1/1h]}\n- {key: c, limits: [1/1h]}\n")
 	var log servertest.Log
-	running(t, Options{Variables: at(path), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	on := running(t, Options{Variables: at(path), Admin: "127.0.0.1:0", Log: slog.New(slog.NewTextHandler(&log, nil))})
 	servertest.Check(t, os.WriteFile(path, []byte(kept), 0o600))
 	servertest.Wait(t, "the change is not logged", func() bool {
 		return strings.Contains(log.String(), `removed=2 rules="demo / b, demo / c"`)
 	})
+	servertest.Check(t, os.WriteFile(path, []byte(kept[:len(kept)-4]), 0o600))
+	servertest.Wait(t, "a wrong change is not reported", func() bool {
+		_, dumped := send(t, "GET", on.Admin, "/rlconfig", "")
+		return strings.Contains(dumped, path+":") && strings.Contains(dumped, "# The last valid one is in use:\n")
+	})
+	has(t, log.String(), "the last valid one stays in use", path+":")
+	if status, text := send(t, "POST", on.HTTP, "/v1/allow", `{"domain":"demo","entries":[{"key":"a","value":"x"}]}`); status != http.StatusOK {
+		t.Errorf("after it: %d %s", status, text)
+	}
 }
 
 // goal is the size of the heap at which the collector runs next.

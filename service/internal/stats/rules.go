@@ -40,7 +40,6 @@ func requestOutcome(o *decide.Observation, outcome decide.Outcome) decide.Outcom
 	return outcome
 }
 
-// of returns how often a decision had an outcome.
 func (c *outcomes) of(outcome decide.Outcome) (n uint64) {
 	for origin := range c[outcome] {
 		n += c[outcome][origin].Load()
@@ -48,7 +47,6 @@ func (c *outcomes) of(outcome decide.Outcome) (n uint64) {
 	return n
 }
 
-// counts returns the counts by outcome.
 func (c *outcomes) counts() Counts {
 	n := func(outcome decide.Outcome) int64 { return int64(c.of(outcome)) }
 	counts := Counts{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,9 +85,7 @@ func TestBothProtocolsCountAlike(t *testing.T) {
 		_, _ = d.Decide(t.Context(), decide.One("d", part(key, value).Entries, nil))
 	}
 	envoys := func(parts ...decide.Part) {
-		if _, err := d.Decide(t.Context(), decide.Request{Domain: "d", Parts: parts, Lenient: true}); err != nil {
-			t.Fatal(err)
-		}
+		_ = servertest.Must(d.Decide(t.Context(), decide.Request{Domain: "d", Parts: parts, Lenient: true}))(t)
 	}
 	native("user", "ann")
 	envoys(part("user", "ann"))
@@ -166,17 +165,12 @@ func TestConfiguredRulesKeepTheirSeries(t *testing.T) {
 	}
 	for round := range 150 {
 		key, tried := fmt.Sprint("key", round), fmt.Sprint("tried", round)
-		cfg, err := config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: fmt.Appendf(nil, "domain: d\ndescriptors:\n- {key: %s, limits: [5/1h]}\n"+
-			"- {key: %s, limits: [5/1h], candidate: {limits: [1/1h]}}\n", key, tried)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := fmt.Appendf(nil, "domain: d\ndescriptors: [{key: %s, limits: [5/1h]}, {key: %s, limits: [5/1h], candidate: {limits: [1/1h]}}]", key, tried)
+		cfg := servertest.Must(config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: text}))(t)
 		servertest.Check(t, d.Use(cfg))
 		r.Use(cfg)
 		for _, k := range []string{key, tried} {
-			if _, err := d.Decide(t.Context(), decide.Request{Domain: "d", Parts: []decide.Part{part(k, "a")}}); err != nil {
-				t.Fatal(err)
-			}
+			_ = servertest.Must(d.Decide(t.Context(), decide.Request{Domain: "d", Parts: []decide.Part{part(k, "a")}}))(t)
 		}
 		for _, name := range []string{key, tried, tried + ".candidate"} {
 			if n := r.Rule("d." + name)[Total].Load(); n != 1 {
@@ -320,6 +314,18 @@ func (w *world) ask(domain, key, value string, cost int64) {
 	_, _ = w.decider.Decide(w.t.Context(), decide.One(domain, []config.Entry{{Key: key, Value: value}}, &cost))
 }
 
+// counted checks the counts of all rules.
+func counted(t *testing.T, snap Snapshot, want map[string]Counts) {
+	t.Helper()
+	got := make(map[string]Counts)
+	for _, line := range snap.Rules {
+		got[line.Rule] = line.Count
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 // Each request counts once, by its outcome, and so does each part under its rule.
 func TestRequestsAndRulesAreCountedByOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -349,14 +355,8 @@ func TestRequestsAndRulesAreCountedByOutcome(t *testing.T) {
 			if c := line.Candidate; (c != nil) != (line.Rule == "d.tried") || c != nil && *c != (Tried{5, 2}) {
 				t.Errorf("the candidate of %s: %+v", line.Rule, c)
 			}
-			if line.Count != want[line.Rule] {
-				t.Errorf("%s: %+v, want %+v", line.Rule, line.Count, want[line.Rule])
-			}
-			delete(want, line.Rule)
 		}
-		if len(want) > 0 {
-			t.Errorf("there is no series of %v", want)
-		}
+		counted(t, snap, want)
 		is(t, w.stats, "sash_decisions_total", "d allowed user store 3\nd refused user store 3\nd refused user config 1\nd allowed soft store 1\nd shadow soft store 1\nd allowed tried store 5")
 	})
 }
@@ -366,12 +366,9 @@ func TestRequestsAndRulesAreCountedByOutcome(t *testing.T) {
 func TestAnOutageIsNotCountedAsDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r *Registry
-		store, err := failover.New(broken{errors.New("LOADING Redis is loading")}, &failover.Options{
+		store := servertest.Must(failover.New(broken{errors.New("LOADING Redis is loading")}, &failover.Options{
 			Local: memstore.New(nil), OnError: func(err error, _ failover.Kind) { r.StoreFailed(err) },
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		var decider *decide.Decider
 		decider, r = counting(t, `
 domain: d
@@ -392,15 +389,7 @@ descriptors:
 			t.Errorf("requests: %+v, want %+v", snap.Requests.Count, want)
 		}
 		want := map[string]Counts{"d.open": {Uncounted: 8}, "d.closed": {Failed: 8}, "d.local": {Allowed: 2, Refused: 6, Local: 8}, "d.soft": {Uncounted: 8}}
-		for _, line := range snap.Rules {
-			if line.Count != want[line.Rule] {
-				t.Errorf("%s: %+v, want %+v", line.Rule, line.Count, want[line.Rule])
-			}
-			delete(want, line.Rule)
-		}
-		if len(want) > 0 {
-			t.Errorf("there is no series of %v", want)
-		}
+		counted(t, snap, want)
 		is(t, r, "sash_requests_total", "allowed 2\nuncounted 16\nrefused 6\nerror 8")
 		is(t, r, "sash_decisions_total", "d error closed policy 8\nd allowed local "+"local 2\nd refused local "+"local 6\nd uncounted open policy 8\nd uncounted soft policy 8")
 		is(t, r, "sash_store_failures_total", "loading 32")

@@ -23,8 +23,7 @@ type Recording struct {
 	answered bool     // whether any call was
 }
 
-// recorded is the calls of one key. A call was decided between the instant when it was sent and the one when its answer
-// came, in nanoseconds since the epoch.
+// recorded is the calls of one key, each decided between its two times, in nanoseconds since the epoch.
 type recorded struct {
 	admitted []judge.Charge
 	refused  []judge.Charge

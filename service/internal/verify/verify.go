@@ -204,7 +204,6 @@ func limits(draw *rand.Rand, i int) []sash.Limit {
 	return out
 }
 
-// run runs all workers for a time.
 func (s *stage) run(ctx context.Context, length time.Duration) error {
 	for _, sub := range s.subjects {
 		limited, cancel := context.WithTimeout(ctx, lookTimeout)

@@ -18,6 +18,7 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
+	"example.com/sash/service/internal/servertest"
 )
 
 // A faulty store changes one in twenty of the answers that a fault is about.
@@ -70,10 +71,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			store := &faulty{Store: memstore.New(nil), applies: c.applies, change: c.change}
-			report, err := Run(t.Context(), store, Options{For: 2 * time.Second, Seed: 7, Workers: 4})
-			if err != nil {
-				t.Fatal(err)
-			}
+			report := servertest.Must(Run(t.Context(), store, Options{For: 2 * time.Second, Seed: 7, Workers: 4}))(t)
 			found := 0
 			for _, f := range report.Faults {
 				if c.found != nil {
@@ -116,10 +114,7 @@ func TestAFixedWindowIsFoundAtTwiceItsLimit(t *testing.T) {
 
 func TestTheSeedDrawsTheLimits(t *testing.T) {
 	limits := func(seed uint64) (out []sash.Limit) {
-		s, err := newStage(memstore.New(nil), Options{Seed: seed, Workers: 1}, 3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := servertest.Must(newStage(memstore.New(nil), Options{Seed: seed, Workers: 1}, 3))(t)
 		for _, sub := range s.subjects {
 			out = append(out, sub.limits...)
 		}
@@ -142,11 +137,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func read(t *testing.T, lines ...string) *Recording {
 	t.Helper()
-	r, err := ReadRecording("calls", strings.NewReader(strings.Join(lines, "\n")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return servertest.Must(ReadRecording("calls", strings.NewReader(strings.Join(lines, "\n"))))(t)
 }
 
 // at writes a call that was decided at one instant, in seconds.

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -90,6 +91,15 @@ func TestATokenThatWasChangedIsNotOpened(t *testing.T) {
 	for _, wrong := range []string{"", ".", token[:len(token)-1], token + "A", token + "\n", token[:9] + "\r\n" + token[9:], token + "." + token, NewTokens().Seal(decide.Reservation{})} {
 		if _, err := sealer.Open(wrong); !errors.Is(err, ErrToken) {
 			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+	// A fleet changes its key in three rounds: the first key of an instance seals, and all of them open.
+	for _, seals := range []string{"old", "old,new", "new,old", "new"} {
+		for _, opens := range []string{"old", "old,new", "new,old", "new"} {
+			one, another := NewTokens(bytes.Split([]byte(seals), []byte(","))...), NewTokens(bytes.Split([]byte(opens), []byte(","))...)
+			if _, err := another.Open(one.Seal(&decide.Reservation{})); (err == nil) != strings.Contains(opens, seals[:3]) {
+				t.Errorf("one with %s seals, and one with %s opens: %v", seals, opens, err)
+			}
 		}
 	}
 	if a, b := NewTokens(), NewTokens(); string(a.keys[0]) == string(b.keys[0]) || len(a.keys[0]) != 32 {

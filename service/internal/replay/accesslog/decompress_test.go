@@ -11,6 +11,8 @@ import (
 	"testing/iotest"
 
 	"github.com/klauspost/compress/zstd"
+
+	"example.com/sash/service/internal/servertest"
 )
 
 func numbered(from, to int) string {
@@ -29,16 +31,11 @@ var packers = map[string]func(io.Writer) (io.WriteCloser, error){
 func packed(t *testing.T, by, text string) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	w, err := packers[by](&out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := servertest.Must(packers[by](&out))(t)
 	if _, err := io.WriteString(w, text); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, w.Close())
 	return out.Bytes()
 }
 

@@ -31,7 +31,6 @@ type namedLines struct {
 	strict bool
 }
 
-// parse implements parser.
 func (n *namedLines) parse(line []byte, r *Record) error {
 	from, err := n.read(line)
 	if err == nil {
@@ -136,7 +135,6 @@ func (d *detector) line(line []byte, outer []*wrapping, isFirst bool) int {
 	return this.weight
 }
 
-// recognize returns the format of a line.
 func (d *detector) recognize(line []byte, isFirst bool) (reading, bool) {
 	for i := range d.formats {
 		f, r := &d.formats[i], Record{around: d.around}

@@ -305,7 +305,6 @@ type row struct {
 	layout        *layout // nil of a table
 }
 
-// field implements others.
 func (r row) field(name string) string {
 	if i := slices.Index(r.names, name); i >= 0 && i < len(r.values) {
 		return r.values[i]
@@ -413,7 +412,6 @@ func (t *table) header(line string) error {
 	return nil
 }
 
-// parse implements parser.
 func (t *table) parse(line []byte, r *Record) error {
 	if isFields := bytes.HasPrefix(line, []byte("#Fields: ")); isFields || t.columns == nil && line[0] != '#' {
 		if err := t.header(string(line)); err != nil {
@@ -437,7 +435,6 @@ func (t *table) parse(line []byte, r *Record) error {
 	return t.names.fill(r, row{names: t.columns, values: values})
 }
 
-// split divides a line into its values.
 func (t *table) split(line string) ([]string, error) {
 	switch {
 	case strings.Contains(line, "\t") && (t.tabs || t.w3c):

@@ -24,7 +24,6 @@ var (
 	escapes   = strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\n`, "\n", `\t`, "\t")
 )
 
-// compileFormat compiles the format string of a server.
 func compileFormat(format string) (*layout, error) {
 	l := &layout{name: "the given log format"}
 	var err error
@@ -74,7 +73,6 @@ func (l *layout) nginx(format string) error {
 	return nil
 }
 
-// variables adds the variables of a text.
 func (l *layout) variables(format string) {
 	format = merged.Replace(format)
 	end := 0
@@ -122,7 +120,6 @@ func (l *layout) apache(format string) error {
 	return nil
 }
 
-// letter adds one of Apache's directives.
 func (l *layout) letter(directive, argument, letter string) error {
 	prefix, isNamed := apacheNames["{}"+letter]
 	p := part{directive: directive, name: apacheNames[letter]}

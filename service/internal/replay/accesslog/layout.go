@@ -195,7 +195,6 @@ func (p *part) end(text string) int {
 // layouts read lines of one of several layouts, the first that fits.
 type layouts []*layout
 
-// parse implements parser.
 func (all layouts) parse(line []byte, r *Record) error {
 	text := string(line)
 	var wrong error
@@ -276,7 +275,6 @@ func newClients(trusted []netip.Prefix) (*clients, error) {
 	return c, nil
 }
 
-// find sets a record's client.
 func (c *clients) find(r *Record) {
 	if r.ForwardedFor == "" {
 		return
@@ -320,7 +318,6 @@ func (c *clients) walk(peer, list string) string {
 	return address.String()
 }
 
-// describe completes the stats.
 func (c *clients) describe(s *Stats) {
 	switch {
 	case s.Records == 0:

@@ -50,8 +50,7 @@ type Stats struct {
 	Format string
 	// Wrapping names what stands around each line, for people, such as "containerd (CRI)". It is empty if nothing does.
 	Wrapping string
-	// Client says where the clients' addresses were taken from, for people, such as "X-Forwarded-For, the first one". It is
-	// empty for the address of the peer.
+	// Client says where clients' addresses are from, such as "X-Forwarded-For, the first one"; empty is the peer.
 	Client string
 	// Notes are sentences on choices between fields that a reader may see differently.
 	Notes []string
@@ -178,7 +177,6 @@ func newReader(name string, from io.Reader, opts Options, stats *Stats) (*reader
 	return r, nil
 }
 
-// read reads all lines.
 func (r *reader) read(each func(*Record) error) error {
 	for {
 		line, err := r.lines.next()
@@ -229,7 +227,6 @@ var (
 	errMessage  = errors.New("a message of the server")
 )
 
-// line reads the record of a line.
 func (r *reader) line(line []byte) error {
 	r.record = Record{}
 	if len(r.wrappings) > 0 {
@@ -396,7 +393,6 @@ type elements struct {
 	line    bytes.Buffer
 }
 
-// Read implements io.Reader.
 func (e *elements) Read(p []byte) (int, error) {
 	for e.line.Len() == 0 {
 		var one json.RawMessage
@@ -433,7 +429,6 @@ type source struct {
 	failed error
 }
 
-// Read implements io.Reader.
 func (s *source) Read(p []byte) (int, error) {
 	n, err := s.from.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -449,7 +444,6 @@ type damageReader struct {
 	from        io.Reader
 }
 
-// Read implements io.Reader.
 func (d *damageReader) Read(p []byte) (int, error) {
 	n, err := d.from.Read(p)
 	switch {

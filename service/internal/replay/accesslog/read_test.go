@@ -6,18 +6,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.com/sash/service/internal/servertest"
 )
 
 func read(t *testing.T, text string, opts Options) ([]Record, Stats) {
 	t.Helper()
 	var all []Record
-	stats, err := Read("log", strings.NewReader(text), opts, func(r *Record) error {
+	stats := servertest.Must(Read("log", strings.NewReader(text), opts, func(r *Record) error {
 		all = append(all, *r)
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return all, stats
 }
 

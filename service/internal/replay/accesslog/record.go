@@ -25,8 +25,7 @@ type Record struct {
 	ForwardedFor string `expr:"forwarded_for"`
 	// User is the user's name. It is empty if the log has "-".
 	User string `expr:"user"`
-	// Method, Path and Query are from the request line. They are empty if that is not an HTTP request, such as those of
-	// scanners.
+	// Method, Path and Query are from the request line, and empty if that is not HTTP, as of scanners.
 	Method string `expr:"method"`
 	Path   string `expr:"path"`
 	Query  string `expr:"query"`
@@ -90,8 +89,7 @@ func (r *Record) setAddress(s string) error {
 
 var forwardedBy = regexp.MustCompile(`(?i)[^,]*\bfor="?([^",;]+)[^,]*`)
 
-// setForwarded accepts a list of addresses, Forwarded, which has more than them, and HAProxy's captured headers, of which one
-// may be the list.
+// setForwarded accepts a list of addresses, Forwarded, or HAProxy's captured headers, of which one may be the list.
 func (r *Record) setForwarded(s string) error {
 	for one := range strings.SplitSeq(s, "|") {
 		if strings.Contains(one, "=") {
@@ -192,8 +190,7 @@ func (r *Record) isRequest() bool {
 	return r.RemoteAddress != "" || r.ForwardedFor != "" || r.Method != "" || r.Path != "" || r.has&hasStatus != 0
 }
 
-// Field returns a field by its name in the log: a JSON key, with dots between levels, or a column. It returns "" if there
-// is none.
+// Field returns a field by its name in the log: a JSON key, with dots between levels, or a column; "" if there is none.
 func (r *Record) Field(name string) string {
 	if r.other == nil {
 		return ""

@@ -18,6 +18,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/service/internal/replay"
 	"example.com/sash/service/internal/replay/htmlreport/internal/echarts"
+	"example.com/sash/service/internal/servertest"
 )
 
 // pageOf is a page about two clients, one of which has a key that looks like HTML.
@@ -50,13 +51,8 @@ func drawn(t *testing.T, b *replay.Builder, own string, c replay.Candidate) *Pag
 func write(t *testing.T, p *Page) (text, rest string) {
 	t.Helper()
 	var all bytes.Buffer
-	if err := Write(&all, p); err != nil {
-		t.Fatal(err)
-	}
-	library, err := echarts.Script()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, Write(&all, p))
+	library := servertest.Must(echarts.Script())(t)
 	text, rest = all.String(), all.String()
 	for _, own := range []string{library, script, style} {
 		if strings.Count(rest, own) != 1 {
@@ -113,9 +109,7 @@ func TestTheChartsHaveTheNumbers(t *testing.T) {
 	_, text := write(t, p)
 	var got charts
 	data := regexp.MustCompile(`(?s)id="data">(.*?)</script>`).FindStringSubmatch(text)[1]
-	if err := json.Unmarshal([]byte(data), &got); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, json.Unmarshal([]byte(data), &got))
 	if strings.Contains(data, "null") || strings.Contains(data, "<") {
 		t.Errorf("the numbers have a list that is null, or HTML: %s", data)
 	}

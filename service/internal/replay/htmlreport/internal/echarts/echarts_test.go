@@ -9,35 +9,26 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"example.com/sash/service/internal/servertest"
 )
 
 // The script is the one that was built from the packages of the lock file: its first lines name them with their hashes,
 // and its own hash was written with it. make test-charts builds it again, and compares every byte.
 func TestTheScriptIsThatOfTheLockFile(t *testing.T) {
-	script, err := Script()
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum, err := os.ReadFile("echarts.min.js.sha256")
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := servertest.Must(Script())(t)
+	sum := servertest.Must(os.ReadFile("echarts.min.js.sha256"))(t)
 	if got := fmt.Sprintf("%x  echarts.min.js\n", sha256.Sum256([]byte(script))); got != string(sum) {
 		t.Errorf("the script is %s, and not the one that was built, %s: run make charts", got, sum)
 	}
-	file, err := os.ReadFile("package-lock.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := servertest.Must(os.ReadFile("package-lock.json"))(t)
 	var lock struct {
 		Packages map[string]struct {
 			Version, Integrity string
 			Dev                bool
 		}
 	}
-	if err := json.Unmarshal(file, &lock); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, json.Unmarshal(file, &lock))
 	want := "/*!\n"
 	for _, path := range slices.Sorted(maps.Keys(lock.Packages)) {
 		if p := lock.Packages[path]; path != "" && !p.Dev {
@@ -56,10 +47,7 @@ func TestTheScriptIsThatOfTheLockFile(t *testing.T) {
 
 // The script stands between tags of HTML, under a policy that forbids scripts made of text.
 func TestTheScriptMayStandInAPage(t *testing.T) {
-	script, err := Script()
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := servertest.Must(Script())(t)
 	for _, no := range []string{"</script", "<!--", "eval(", "new Function", "import("} {
 		if strings.Contains(strings.ToLower(script), strings.ToLower(no)) {
 			t.Errorf("the script has %s", no)
