@@ -97,7 +97,7 @@ func TestAPoolIsChargedToItsEnd(t *testing.T) {
 	}
 	var group sync.WaitGroup
 	for range 60 {
-		group.Go(func() { _, _ = d.Decide(t.Context(), Request{Domain: "d", Any: true, Parts: pool}) })
+		group.Go(func() { _, _ = d.Decide(t.Context(), Request{Domain: "d", Any: true, Parts: slices.Clone(pool)}) })
 	}
 	group.Wait()
 	for i := range 10 {
