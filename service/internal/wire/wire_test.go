@@ -97,7 +97,7 @@ func TestATokenThatWasChangedIsNotOpened(t *testing.T) {
 	for _, seals := range []string{"old", "old,new", "new,old", "new"} {
 		for _, opens := range []string{"old", "old,new", "new,old", "new"} {
 			one, another := NewTokens(bytes.Split([]byte(seals), []byte(","))...), NewTokens(bytes.Split([]byte(opens), []byte(","))...)
-			if _, err := another.Open(one.Seal(&decide.Reservation{})); (err == nil) != strings.Contains(opens, seals[:3]) {
+			if _, err := another.Open(one.Seal(decide.Reservation{})); (err == nil) != strings.Contains(opens, seals[:3]) {
 				t.Errorf("one with %s seals, and one with %s opens: %v", seals, opens, err)
 			}
 		}
