@@ -54,9 +54,9 @@ func (s *subject) begin(policy *driver.Policy) {
 	}
 	switch policy.Algorithm {
 	case driver.FixedWindow:
-		s.state = new(window.Fixed)
-	case driver.SlidingCounter:
 		s.state = new(window.Counter)
+	case driver.SlidingCounter:
+		s.state = &window.Counter{Slides: true}
 	case driver.GCRA:
 		s.state = new(window.GCRA)
 	default:

@@ -6,178 +6,74 @@ import (
 	"example.com/sash/driver"
 )
 
-// A Counter is the sliding window counter: the count of this window and of the one before it, weighted
-// by how much of that one the sliding window still overlaps.
+// A Counter counts the units of windows that start at a multiple of their length since the epoch, or at a boundary of the calendar.
+//
+// It is the fixed window, which admits up to twice its units around a boundary. If it Slides, it is the sliding window counter: the count
+// of this window and of the one before it, weighted by how much of that one the sliding window still overlaps.
 //
 //	used = current + ceil(previous * (window - elapsed) / window)
 //
-// It takes constant space and assumes that the previous window's calls were spread evenly. A caller that sends them all at the window's
-// end gets almost twice its units through one sliding window. Cloudflare described it in 2017.
+// That assumes that the previous window's calls were spread evenly. A caller that sends them all at the window's end gets almost twice its
+// units through one sliding window. Cloudflare described it in 2017.
 type Counter struct {
+	Slides   bool
 	counters []counter
 }
 
 type counter struct {
-	window        int64
-	start         int64 // of the current window
-	current, prev int64
+	limit driver.Limit // whose window it counts; its units do not matter
+	count
 }
 
-// roll moves the counter to the window of now. If its window is later than now, the clock went back: its counts become
-// those of the window of now.
-func (c *counter) roll(now int64) {
-	start := now - mod(now, c.window)
-	switch {
-	case start == c.start+c.window:
-		c.prev, c.current = c.current, 0
-	case start > c.start:
-		c.prev, c.current = 0, 0
-	}
-	c.start = start
+type count struct {
+	start, end    int64 // of the current window
+	current, prev int64 // prev is 0 unless it slides
 }
 
-// used returns the weighted count d microseconds after now, if no call comes.
-func (c *counter) used(now, d int64) int64 {
-	at := now + d - c.start
+// mostCount keeps sums of counts from wrapping: refusals may be charged without end.
+const mostCount = math.MaxInt64 / 4
+
+// used returns the count d microseconds after now, if no call comes.
+func (c *Counter) used(k *count, now, d int64) int64 {
+	at, window := now+d, k.end-k.start
 	switch {
-	case at < c.window:
-		return c.current + int64(math.Ceil(float64(c.prev)*float64(c.window-at)/float64(c.window)))
-	case at < 2*c.window:
-		return int64(math.Ceil(float64(c.current) * float64(2*c.window-at) / float64(c.window)))
+	case at < k.end && k.prev == 0:
+		return k.current
+	case at < k.end:
+		return k.current + int64(math.Ceil(float64(k.prev)*float64(k.end-at)/float64(window)))
+	case c.Slides && at < k.end+window:
+		return int64(math.Ceil(float64(k.current) * float64(k.end+window-at) / float64(window)))
 	}
 	return 0
 }
 
-// until returns the smallest d for which used(now, d) <= goal.
-func (c *counter) until(now, goal int64) int64 {
-	if c.used(now, 0) <= goal {
+// until returns the smallest d for which used(k, now, d) <= goal.
+func (c *Counter) until(k *count, now, goal int64) int64 {
+	if !c.Slides && k.current > goal {
+		return k.end - now
+	}
+	return c.solve(k, now, goal)
+}
+
+// solve is until, but for a fixed window in use, so that this is inlined.
+func (c *Counter) solve(k *count, now, goal int64) int64 {
+	if c.used(k, now, 0) <= goal {
 		return 0
 	}
-	// Solve for the elapsed time, then correct the rounding of the division.
-	elapsed := 2*c.window - int64(float64(goal)*float64(c.window)/float64(c.current))
-	if goal >= c.current {
-		elapsed = c.window - int64(float64(goal-c.current)*float64(c.window)/float64(c.prev))
+	// Solve for the instant, then correct the rounding of the division.
+	window := float64(k.end - k.start)
+	at := 2*k.end - k.start - int64(float64(goal)*window/float64(k.current))
+	if goal >= k.current {
+		at = k.end - int64(float64(goal-k.current)*window/float64(k.prev))
 	}
-	d := max(1, c.start+elapsed-now)
-	for d > 1 && c.used(now, d-1) <= goal {
+	d := max(1, at-now)
+	for d > 1 && c.used(k, now, d-1) <= goal {
 		d--
 	}
-	for c.used(now, d) > goal {
+	for c.used(k, now, d) > goal {
 		d++
 	}
 	return d
-}
-
-// at returns a copy of a window's counter as it stands at now.
-func (c *Counter) at(now, window int64) counter {
-	for i := range c.counters {
-		if k := &c.counters[i]; k.window == window {
-			if now < k.start {
-				k.roll(now) // the clock went back
-			}
-			rolled := *k
-			rolled.roll(now)
-			return rolled
-		}
-	}
-	return counter{window: window, start: now - mod(now, window)}
-}
-
-// put stores a window's counter.
-func (c *Counter) put(k counter) {
-	for i := range c.counters {
-		if c.counters[i].window == k.window {
-			c.counters[i] = k
-			return
-		}
-	}
-	c.counters = append(c.counters, k)
-}
-
-// Look implements State.
-func (c *Counter) Look(now, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
-	for i := range limits {
-		limit := &limits[i]
-		s := driver.Status{Remaining: limit.Units}
-		k := c.at(now, limit.Window)
-		if used := k.used(now, 0); used > 0 {
-			s.Remaining = max(0, limit.Units-used)
-			s.Release = k.until(now, min(used, limit.Units)-1)
-			s.Reset = k.until(now, 0)
-			if used+cost > limit.Units {
-				refusals |= 1 << i
-				s.Retry = k.until(now, limit.Units-cost)
-			}
-		}
-		out[i] = s
-	}
-	return refusals
-}
-
-// Charge implements State.
-func (c *Counter) Charge(now, cost int64, limits []driver.Limit) {
-	for i := range limits {
-		k := c.at(now, limits[i].Window)
-		k.current += cost
-		c.put(k)
-	}
-}
-
-// Settle implements State.
-func (c *Counter) Settle(_, at, more int64, limits []driver.Limit) {
-	for i := range limits {
-		window := limits[i].Window
-		start := at - mod(at, window)
-		for j := range c.counters {
-			k := &c.counters[j]
-			switch {
-			case k.window != window:
-			case k.start == start:
-				k.current = max(0, k.current+more)
-			case k.start == start+window:
-				k.prev = max(0, k.prev+more)
-			}
-		}
-	}
-}
-
-// Reward implements State. The charges of the window before are the oldest.
-func (c *Counter) Reward(now, units int64, limits []driver.Limit) (given int64) {
-	for i := range limits {
-		k := c.at(now, limits[i].Window)
-		before := min(units, k.prev)
-		since := min(units-before, k.current)
-		if before+since > 0 {
-			k.prev, k.current = k.prev-before, k.current-since
-			c.put(k)
-			given = max(given, before+since)
-		}
-	}
-	return given
-}
-
-// Expires implements State.
-func (c *Counter) Expires() int64 {
-	var t int64
-	for i := range c.counters {
-		t = max(t, c.counters[i].start+2*c.counters[i].window)
-	}
-	return t
-}
-
-// mod returns a modulo b, never negative.
-func mod(a, b int64) int64 { return ((a % b) + b) % b }
-
-// A Fixed is the fixed window: a counter per window that starts at a multiple of its length since the
-// epoch, or at a boundary of the calendar. It admits up to twice its units around a boundary.
-type Fixed struct {
-	counters []fixedCounter
-}
-
-type fixedCounter struct {
-	limit      driver.Limit // whose window it counts; its units do not matter
-	start, end int64
-	count      int64
 }
 
 // period returns the window around now: start <= now < end.
@@ -189,49 +85,54 @@ func period(l *driver.Limit, now int64) (start, end int64) {
 	return start, start + l.Window
 }
 
-// at returns a copy of the counter of a limit's window at now. If a counter starts later than now, the clock went back:
-// it becomes the counter of now.
-func (f *Fixed) at(now int64, limit *driver.Limit) fixedCounter {
-	start, end := period(limit, now)
-	for i := range f.counters {
-		c := &f.counters[i]
-		if !c.limit.SameWindow(limit) {
-			continue
-		}
-		if now < c.start {
-			c.start, c.end = start, end
-		}
-		if now < c.end {
-			return *c
+// mod returns a modulo b, never negative.
+func mod(a, b int64) int64 { return ((a % b) + b) % b }
+
+// of returns the counter of a limit's window, or nil.
+func (c *Counter) of(limit *driver.Limit) *counter {
+	for i := range c.counters {
+		k := &c.counters[i]
+		if k.limit.Window == limit.Window && k.limit.Period == limit.Period && (limit.Period == 0 || k.limit.SameWindow(limit)) {
+			return k
 		}
 	}
-	return fixedCounter{limit: *limit, start: start, end: end}
+	return nil
 }
 
-// put stores a counter.
-func (f *Fixed) put(c fixedCounter) {
-	for i := range f.counters {
-		if f.counters[i].limit.SameWindow(&c.limit) {
-			f.counters[i] = c
-			return
+// at returns the counter of a limit's window as it stands at now, and where it is stored, or nil. If its window is later than now, the
+// clock went back: its counts become those of the window of now.
+func (c *Counter) at(now int64, limit *driver.Limit) (rolled count, k *counter) {
+	start, end := period(limit, now)
+	if k = c.of(limit); k == nil {
+		return count{start: start, end: end}, nil
+	}
+	if now < k.start {
+		k.start, k.end = start, end
+	}
+	rolled = k.count
+	if now >= k.end {
+		rolled.start, rolled.end, rolled.current, rolled.prev = start, end, 0, 0
+		if c.Slides && start == k.end {
+			rolled.prev = k.current
 		}
 	}
-	f.counters = append(f.counters, c)
+	return rolled, k
 }
 
 // Look implements State.
-func (f *Fixed) Look(now, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
+func (c *Counter) Look(now, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
 	for i := range limits {
 		limit := &limits[i]
-		c := f.at(now, limit)
-		used, end := c.count, c.end
-		s := driver.Status{Remaining: max(0, limit.Units-used)}
-		if used > 0 {
-			s.Release, s.Reset = end-now, end-now
-		}
-		if used+cost > limit.Units {
-			refusals |= 1 << i
-			s.Retry = end - now
+		s := driver.Status{Remaining: limit.Units}
+		k, _ := c.at(now, limit)
+		if used := c.used(&k, now, 0); used > 0 {
+			s.Remaining = max(0, limit.Units-used)
+			s.Release = c.until(&k, now, min(used, limit.Units)-1)
+			s.Reset = c.until(&k, now, 0)
+			if used+cost > limit.Units {
+				refusals |= 1 << i
+				s.Retry = c.until(&k, now, limit.Units-cost)
+			}
 		}
 		out[i] = s
 	}
@@ -239,44 +140,54 @@ func (f *Fixed) Look(now, cost int64, limits []driver.Limit, out []driver.Status
 }
 
 // Charge implements State.
-func (f *Fixed) Charge(now, cost int64, limits []driver.Limit) {
+func (c *Counter) Charge(now, cost int64, limits []driver.Limit) {
 	for i := range limits {
-		c := f.at(now, &limits[i])
-		c.count = min(c.count+cost, math.MaxInt64/2) // refusals may be charged without end
-		f.put(c)
-	}
-}
-
-// Settle implements State.
-func (f *Fixed) Settle(_, at, more int64, limits []driver.Limit) {
-	for i := range limits {
-		for j := range f.counters {
-			c := &f.counters[j]
-			if c.limit.SameWindow(&limits[i]) && c.start <= at && at < c.end {
-				c.count = max(0, c.count+more)
-			}
+		k, stored := c.at(now, &limits[i])
+		k.current = min(k.current+cost, mostCount)
+		if stored != nil {
+			stored.count = k
+		} else {
+			c.counters = append(c.counters, counter{limits[i], k})
 		}
 	}
 }
 
-// Reward implements State.
-func (f *Fixed) Reward(now, units int64, limits []driver.Limit) (given int64) {
+// Settle implements State.
+func (c *Counter) Settle(_, at, more int64, limits []driver.Limit) {
 	for i := range limits {
-		c := f.at(now, &limits[i])
-		if back := min(units, c.count); back > 0 {
-			c.count -= back
-			f.put(c)
-			given = max(given, back)
+		switch k := c.of(&limits[i]); {
+		case k == nil || at >= k.end:
+		case at >= k.start:
+			k.current = max(0, k.current+more)
+		case c.Slides && at >= 2*k.start-k.end:
+			k.prev = max(0, k.prev+more)
+		}
+	}
+}
+
+// Reward implements State. The charges of the window before are the oldest.
+func (c *Counter) Reward(now, units int64, limits []driver.Limit) (given int64) {
+	for i := range limits {
+		k, stored := c.at(now, &limits[i])
+		before := min(units, k.prev)
+		since := min(units-before, k.current)
+		if before+since > 0 {
+			k.prev, k.current = k.prev-before, k.current-since
+			stored.count = k
+			given = max(given, before+since)
 		}
 	}
 	return given
 }
 
 // Expires implements State.
-func (f *Fixed) Expires() int64 {
+func (c *Counter) Expires() int64 {
 	var t int64
-	for i := range f.counters {
-		t = max(t, f.counters[i].end)
+	for _, k := range c.counters {
+		if c.Slides {
+			k.end += k.end - k.start
+		}
+		t = max(t, k.end)
 	}
 	return t
 }
