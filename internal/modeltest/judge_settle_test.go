@@ -19,12 +19,13 @@ func (b *bench) firm() error {
 		return nil
 	}
 	const units = 60
+	limits := []sash.Limit{sash.Every(units, time.Hour), sash.Every(units, 2*time.Hour)}
 	for later := 0; later <= units; later += 4 {
-		s := b.scenario(sash.Every(units, time.Hour), sash.Every(units, 2*time.Hour))
+		s := b.scenario(limits[:1+later/4%2]...)
 		for i := range units {
 			s.settles = i == later
 			s.call(1, 0)
-			b.clock.Advance(time.Minute)
+			b.clock.Advance(time.Second)
 		}
 		for range 2 {
 			if res := s.call(1, 0); res.Allowed() || res.Firm != (later == units) {

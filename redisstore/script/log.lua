@@ -80,28 +80,36 @@ while true do
     -- A limit of few units has a log of few entries. A packed log has 33 bytes, or 3 modulo 12, and a part of one has not.
     local header = call('GETRANGE', key, '0', limits > 3 and 51 + 26 * limits
       or first_units <= MOST_PACKED and 'PACKED_BYTES' or (limits > 1 or first_units <= 1000) and '147' or '76')
-    local version, hinted, marked, slots, first, keep, keep_units, expires = 2, limits, 0, 0, 0, 0, 0, 0
-    local head, total, last, last_units, packed = 0, 0, 0, 0, header == ''
-    local counts = packed -- every limit so far is of the calendar
-    if not packed then
-      if #header > 32 then version, keep, keep_units = unpack('>I1I7I6', header) end
+    local version, slots, keep, keep_units, head, total, last, last_units
+    local born, time_there, units_there -- of a packed log, and of its oldest entry
+    local hinted, marked, first, expires, packed, counts = limits, 0, 0, 0, true, false -- every limit so far is of the calendar
+    if header == '' then
+      slots, keep, keep_units, head, total, last, counts = 0, 0, 0, 0, 0, 0, true
+    else
+      if #header > 32 then version, keep, keep_units, born, time_there, units_there = unpack('>I1I7I6I7I7I5', header) end
       if version == 4 then
         if #header % 12 ~= 3 and #header ~= 33 then header = call('GETRANGE', key, '0', 'PACKED_BYTES') end
         if #header == 33 then header = header .. '\0' .. string.sub(header, 29) end -- its total
         last, last_units, total = unpack('>I7I5I6', header, #header - 17)
-        packed, hinted, head = true, 0, (#header - 27) / 12
+        hinted, head = 0, (#header - 27) / 12
         if keep_units >= 2^47 then keep_units, marked, settleable = keep_units - 2^47, 128, 2^40 end
         slots = head
       elseif #header > 50 then
         version, hinted, slots, first, keep, keep_units, expires, head, total, last =
           unpack('>I1I1I4I6I7I6I7I6I6I7', header)
+        packed = false
         if hinted > 127 then hinted, marked, settleable = hinted - 128, 128, 2^40 end
-      else
-        version = nil
       end
-      if not packed and version ~= 2 and version ~= 3 or slots > 2^20 or slots % 1 > 0 then -- no log has as many
+      if not slots or not packed and version ~= 2 and version ~= 3 or slots > 2^20 or slots % 1 > 0 then -- no log has as many
         return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
       end
+    end
+    -- Most calls add an entry to those of a packed log: nothing has left, there is room, and the key lives long enough.
+    if single and packed and charges and keep == first_window and keep_units >= first_units and (mode == 0 or marked > 0)
+      and now - now % resolution > last and now - now % keep < last and now == clock
+      and time_there > now - keep and total + cost <= first_units and head < MOST_PACKED then
+      call('SET', key, string.sub(header, 1, 21 + 12 * head) .. pack('>I7I5I6', now, cost, total + cost), 'KEEPTTL')
+      return pack('>i8I8I8I8I8I8', 0, now, first_units - total - cost, 0, time_there + keep - now, keep)
     end
     if keep >= 2^50 then keep, counts = keep - 2^50, true end
     local entries, oldest, log, ahead = packed and 21 or 51 + 26 * hinted, head - slots, nil, nil
@@ -156,7 +164,6 @@ while true do
       end
     end
 
-    local time_there, units_there -- the oldest entry of a packed log
     local old_keep, old_units, needed, gone, hints, room, moved = keep, keep_units, oldest, 0, '', true, limits > hinted
     for limit = 1, limits do
       local units, window, cut, stop = first_units, first_window, nil, nil
@@ -183,7 +190,6 @@ while true do
       -- Locate: the first position that counts, the sum before it and its time.
       local begin, before, as_of, since = head, total, cut, 0
       if last > cut and packed then
-        if not time_there then time_there, units_there = unpack('>I7I5', header, 22) end
         local units = units_there
         begin, before, since = 0, 0, time_there
         while since <= cut do
@@ -299,8 +305,7 @@ while true do
 
     local writes, kept = charges and (room or charge_refused), counts and keep + 2^50 or keep
     if counts and packed and position > 0 and now == clock then -- a period that no limit sees leaves
-      local time, units = unpack('>I7I5', header, 22)
-      if time <= now - keep then needed, gone = 1, units end
+      if time_there <= now - keep then needed, gone = 1, units_there end
     end
     if writes and ahead then
       ahead.charge(position, entry_units, added, hints, limits, needed, kept, keep_units, mode, marked, expires, from)
@@ -311,8 +316,7 @@ while true do
         value = string.sub(header, 1, 21 + 12 * position)
       else
         if mode == 3 or marked > 0 then keep_units = keep_units + 2^47 end
-        local born = head > 0 and unpack('>I7', header, 15) or clock
-        value = pack('>I1I7I6I7', 4, kept, keep_units, born) .. string.sub(header, 22 + 12 * needed, 21 + 12 * position)
+        value = pack('>I1I7I6I7', 4, kept, keep_units, born or clock) .. string.sub(header, 22 + 12 * needed, 21 + 12 * position)
       end
       value = value .. pack(position > needed and '>I7I5I6' or '>I7I5', now, entry_units, total + added - gone)
       if now - now % keep < last and keep == old_keep and now == clock then
