@@ -6,7 +6,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 )
@@ -49,14 +48,6 @@ func (b *booker) left(key string) int64 {
 	return answer.Remaining()
 }
 
-func (b *booker) settle(req driver.Request, answer driver.Answer, units int64) {
-	b.Helper()
-	set := driver.Settlement{Request: req, At: answer.At, Delay: answer.Delay, Source: answer.Source, Units: units}
-	if err := drivertest.Of(b.Store).Settle(b.Context(), set); err != nil {
-		b.Fatal(err)
-	}
-}
-
 func TestAKeyWithBookingsIsNotEvicted(t *testing.T) {
 	b := newBooker(t, memstore.Options{MaxBytes: memstore.KeyBytes}, sash.Every(3, time.Second))
 	for range 2 { // there is always a unit left
@@ -89,29 +80,5 @@ func TestAKeyLivesAsLongAsItsBookings(t *testing.T) {
 	b.clock.Advance(time.Microsecond)
 	if n := b.Swept().Keys; n != 0 || b.left("k") != 1 {
 		t.Errorf("%d keys, %d left, when the last booking has left", n, b.left("k"))
-	}
-}
-
-// A booking of before a reset gives back nothing that was booked for the same instant since.
-func TestABookingFromBeforeAResetIsNotSettled(t *testing.T) {
-	b := newBooker(t, memstore.Options{}, sash.Every(1, time.Second))
-	b.book("k", 0)
-	b.book("k", time.Second)
-	before := b.book("k", 2*time.Second)
-	if err := drivertest.Of(b.Store).Forget(t.Context(), "k", b.policy); err != nil {
-		t.Fatal(err)
-	}
-	b.clock.Advance(time.Second)
-	b.book("k", 0)
-	since := b.book("k", time.Second)
-	if since.At != before.At {
-		t.Fatalf("booked for %d, before the reset for %d", since.At, before.At)
-	}
-	b.settle(b.request("k", time.Hour), before, 0)
-	b.book("k", 2*time.Second)
-	b.settle(b.request("k", time.Hour), since, 0)
-	b.clock.Advance(time.Second)
-	if left := b.left("k"); left != 1 {
-		t.Errorf("%d left at the instant that was given back", left)
 	}
 }
