@@ -21,18 +21,24 @@ type Counter struct {
 }
 
 type counter struct {
-	limit         driver.Limit // whose window it counts; its units do not matter
-	start, end    int64        // of the current window
-	current, prev int64        // prev is 0 unless it slides
+	limit driver.Limit // whose window it counts; its units do not matter
+	count
+}
+
+type count struct {
+	start, end    int64 // of the current window
+	current, prev int64 // prev is 0 unless it slides
 }
 
 // mostCount keeps sums of counts from wrapping: refusals may be charged without end.
 const mostCount = math.MaxInt64 / 4
 
 // used returns the count d microseconds after now, if no call comes.
-func (c *Counter) used(k *counter, now, d int64) int64 {
+func (c *Counter) used(k *count, now, d int64) int64 {
 	at, window := now+d, k.end-k.start
 	switch {
+	case at < k.end && k.prev == 0:
+		return k.current
 	case at < k.end:
 		return k.current + int64(math.Ceil(float64(k.prev)*float64(k.end-at)/float64(window)))
 	case c.Slides && at < k.end+window:
@@ -42,12 +48,17 @@ func (c *Counter) used(k *counter, now, d int64) int64 {
 }
 
 // until returns the smallest d for which used(k, now, d) <= goal.
-func (c *Counter) until(k *counter, now, goal int64) int64 {
-	switch {
-	case c.used(k, now, 0) <= goal:
-		return 0
-	case !c.Slides:
+func (c *Counter) until(k *count, now, goal int64) int64 {
+	if !c.Slides && k.current > goal {
 		return k.end - now
+	}
+	return c.solve(k, now, goal)
+}
+
+// solve is until, but for a fixed window in use, so that this is inlined.
+func (c *Counter) solve(k *count, now, goal int64) int64 {
+	if c.used(k, now, 0) <= goal {
+		return 0
 	}
 	// Solve for the instant, then correct the rounding of the division.
 	window := float64(k.end - k.start)
@@ -80,41 +91,32 @@ func mod(a, b int64) int64 { return ((a % b) + b) % b }
 // of returns the counter of a limit's window, or nil.
 func (c *Counter) of(limit *driver.Limit) *counter {
 	for i := range c.counters {
-		if c.counters[i].limit.SameWindow(limit) {
-			return &c.counters[i]
+		k := &c.counters[i]
+		if k.limit.Window == limit.Window && k.limit.Period == limit.Period && (limit.Period == 0 || k.limit.SameWindow(limit)) {
+			return k
 		}
 	}
 	return nil
 }
 
-// at returns a copy of the counter of a limit's window as it stands at now. If its window is later than now, the clock went back: its
-// counts become those of the window of now.
-func (c *Counter) at(now int64, limit *driver.Limit) counter {
+// at returns the counter of a limit's window as it stands at now, and where it is stored, or nil. If its window is later than now, the
+// clock went back: its counts become those of the window of now.
+func (c *Counter) at(now int64, limit *driver.Limit) (rolled count, k *counter) {
 	start, end := period(limit, now)
-	k := c.of(limit)
-	if k == nil {
-		return counter{limit: *limit, start: start, end: end}
+	if k = c.of(limit); k == nil {
+		return count{start: start, end: end}, nil
 	}
 	if now < k.start {
 		k.start, k.end = start, end
 	}
-	rolled := *k
+	rolled = k.count
 	if now >= k.end {
 		rolled.start, rolled.end, rolled.current, rolled.prev = start, end, 0, 0
 		if c.Slides && start == k.end {
 			rolled.prev = k.current
 		}
 	}
-	return rolled
-}
-
-// put stores a counter.
-func (c *Counter) put(k counter) {
-	if old := c.of(&k.limit); old != nil {
-		*old = k
-		return
-	}
-	c.counters = append(c.counters, k)
+	return rolled, k
 }
 
 // Look implements State.
@@ -122,7 +124,7 @@ func (c *Counter) Look(now, cost int64, limits []driver.Limit, out []driver.Stat
 	for i := range limits {
 		limit := &limits[i]
 		s := driver.Status{Remaining: limit.Units}
-		k := c.at(now, limit)
+		k, _ := c.at(now, limit)
 		if used := c.used(&k, now, 0); used > 0 {
 			s.Remaining = max(0, limit.Units-used)
 			s.Release = c.until(&k, now, min(used, limit.Units)-1)
@@ -140,9 +142,13 @@ func (c *Counter) Look(now, cost int64, limits []driver.Limit, out []driver.Stat
 // Charge implements State.
 func (c *Counter) Charge(now, cost int64, limits []driver.Limit) {
 	for i := range limits {
-		k := c.at(now, &limits[i])
+		k, stored := c.at(now, &limits[i])
 		k.current = min(k.current+cost, mostCount)
-		c.put(k)
+		if stored != nil {
+			stored.count = k
+		} else {
+			c.counters = append(c.counters, counter{limits[i], k})
+		}
 	}
 }
 
@@ -162,12 +168,12 @@ func (c *Counter) Settle(_, at, more int64, limits []driver.Limit) {
 // Reward implements State. The charges of the window before are the oldest.
 func (c *Counter) Reward(now, units int64, limits []driver.Limit) (given int64) {
 	for i := range limits {
-		k := c.at(now, &limits[i])
+		k, stored := c.at(now, &limits[i])
 		before := min(units, k.prev)
 		since := min(units-before, k.current)
 		if before+since > 0 {
 			k.prev, k.current = k.prev-before, k.current-since
-			c.put(k)
+			stored.count = k
 			given = max(given, before+since)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // Refusals that are charged must not wrap the count, after which there would be room again.
 func TestTheCountOfAFixedWindowDoesNotWrap(t *testing.T) {
 	limits := []driver.Limit{{Units: 5, Window: 60_000_000}}
-	f := &Counter{counters: []counter{{limit: limits[0], end: 60_000_000, current: mostCount - 1}}}
+	f := &Counter{counters: []counter{{limits[0], count{end: 60_000_000, current: mostCount - 1}}}}
 	for range 4 {
 		f.Charge(1, 1<<61, limits)
 	}
