@@ -22,7 +22,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// A Guard, made with NewGuard, identifies callers by their credentials. It is safe for concurrent use.
+// A Guard identifies callers by their credentials. Make it with NewGuard. It is safe for concurrent use.
 type Guard struct {
 	Access
 	guesses  *sash.Limiter // of wrong tokens
