@@ -46,11 +46,7 @@ func (s *bookStore) Do(ctx context.Context, b *driver.Batch) error {
 
 func book(t *testing.T, l *sash.Limiter, key string, cost int64) *sash.Reservation {
 	t.Helper()
-	r, err := l.Reserve(t.Context(), key, cost, &sash.ReserveOptions{WaitUpTo: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return must(l.Reserve(t.Context(), key, cost, &sash.ReserveOptions{WaitUpTo: time.Hour}))(t)
 }
 
 func TestBookRefusesWhatStartsTooLate(t *testing.T) {
@@ -166,11 +162,7 @@ func TestBookOnceFindsItsPlaceAgain(t *testing.T) {
 		began := time.Now()
 		book(t, l, "k", 2)
 		once := func() *sash.Reservation {
-			r, err := l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: time.Hour, ID: "job"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return r
+			return must(l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: time.Hour, ID: "job"}))(t)
 		}
 		first := once()
 		ctx, cancel := context.WithCancel(t.Context())

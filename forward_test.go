@@ -139,9 +139,7 @@ func TestAChoiceOvertakesNobody(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		if err := all[2].Cancel(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check(t, all[2].Cancel(t.Context()))
 		_, r, err := reserveAny(t.Context(), l, time.Hour, sash.Subject{Key: "k", Cost: 1}, sash.Subject{Key: "k", Cost: 1, Limits: []sash.Limit{sash.Every(1, time.Hour)}})
 		if err == nil || r != nil {
 			t.Errorf("a subject twice: %v", err)
@@ -262,10 +260,7 @@ func TestRaisedLimitsBringWaitersForward(t *testing.T) {
 			var low, high []*sash.Limiter
 			for p := range c.processes {
 				low = append(low, newLimiter(t, store, &sash.Options{Algorithm: c.algorithm}, sash.PerSecond(10)))
-				with, err := low[p].With(sash.PerSecond(20))
-				if err != nil {
-					t.Fatal(err)
-				}
+				with := must(low[p].With(sash.PerSecond(20)))(t)
 				high = append(high, with)
 			}
 			for i := range 200 {
@@ -388,11 +383,7 @@ func TestWhoWaitsForTwoAsksForTheOneThatIsShort(t *testing.T) {
 		requests := sash.Subject{Key: "requests", Cost: 1, Limits: []sash.Limit{sash.Every(100, 10*time.Second)}}
 		var all [3]*sash.Reservation
 		for i := range all {
-			var err error
-			all[i], err = l.Reserve(t.Context(), "tokens", 400, &sash.ReserveOptions{WaitUpTo: time.Minute, All: []sash.Subject{requests}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			all[i] = must(l.Reserve(t.Context(), "tokens", 400, &sash.ReserveOptions{WaitUpTo: time.Minute, All: []sash.Subject{requests}}))(t)
 		}
 		time.AfterFunc(time.Second, func() { _ = all[0].Parts[0].Settle(t.Context(), 10) })
 		begin := time.Now()

@@ -15,10 +15,7 @@ import (
 )
 
 func TestParseLimit(t *testing.T) {
-	pacific, err := time.LoadLocation("America/Los_Angeles")
-	if err != nil {
-		t.Fatal(err)
-	}
+	pacific := must(time.LoadLocation("America/Los_Angeles"))(t)
 	for in, want := range map[string]sash.Limit{
 		"300/5m":                        sash.Every(300, 5*time.Minute),
 		"25/5s":                         sash.Every(25, 5*time.Second),
@@ -125,9 +122,7 @@ func TestALimitIsText(t *testing.T) {
 		By    map[sash.Limit]string
 	}
 	const text = `{"Burst":"25/5s","Daily":["10000/day@America/Los_Angeles","9500/1d"],"By":{"1/1h":"x"}}`
-	if err := json.Unmarshal([]byte(text), &config); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal([]byte(text), &config))
 	if config.Burst != sash.Every(25, 5*time.Second) || config.Daily[0].Period != sash.CalendarDay || config.By[sash.PerHour(1)] != "x" {
 		t.Errorf("%+v", config)
 	}
@@ -256,16 +251,9 @@ func zone(l sash.Limit) string {
 }
 
 func TestEqualPolicies(t *testing.T) {
-	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	berlin := must(time.LoadLocation("Europe/Berlin"))(t)
 	policy := func(opts *sash.Options, limits ...sash.Limit) *driver.Policy {
-		p, err := sash.NewPolicy(opts, limits...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
+		return must(sash.NewPolicy(opts, limits...))(t)
 	}
 	minute := policy(nil, sash.PerMinute(5))
 	for name, other := range map[string]*driver.Policy{

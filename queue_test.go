@@ -259,9 +259,7 @@ func TestABookingIsSettledWhileItsCallerWaits(t *testing.T) {
 				synctest.Wait()
 			}
 			time.Sleep(time.Second / 2)
-			if err := all[2].Settle(t.Context(), units); err != nil {
-				t.Fatal(err)
-			}
+			check(t, all[2].Settle(t.Context(), units))
 			group.Wait()
 			want := []string{"0s true", "1s true", "2s true", "3s true"}
 			if units == 0 {
@@ -278,9 +276,7 @@ func TestABookingIsSettledWhileItsCallerWaits(t *testing.T) {
 func TestTwoWaitForOneBooking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newBookStore(), nil, sash.Every(1, time.Second))
-		if err := l.Wait(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		check(t, l.Wait(t.Context(), "k"))
 		r := book(t, l, "k", 1)
 		ctx, leave := context.WithCancel(t.Context())
 		errs := make(chan error, 2)
@@ -300,14 +296,10 @@ func TestTwoWaitForOneBooking(t *testing.T) {
 func TestASettledBookingBringsNoPlaceIntoItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newBookStore(), nil, sash.Every(1, time.Second))
-		if err := l.Wait(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		check(t, l.Wait(t.Context(), "k"))
 		began := time.Now()
 		given, kept := book(t, l, "k", 1), book(t, l, "k", 1)
-		if err := given.Cancel(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check(t, given.Cancel(t.Context()))
 		ctx, leave := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		group.Go(func() {

@@ -17,11 +17,7 @@ import (
 
 func reserve(t *testing.T, l *sash.Limiter, key string, estimate int64) *sash.Reservation {
 	t.Helper()
-	r, err := l.Reserve(t.Context(), key, estimate, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return must(l.Reserve(t.Context(), key, estimate, nil))(t)
 }
 
 // step is one call on a reservation.
@@ -54,9 +50,7 @@ func TestTheFirstOfSettleAndCancelDecides(t *testing.T) {
 			l := newLimiter(t, memstore.New(nil), nil, sash.PerHour(100))
 			r := reserve(t, l, "k", 20)
 			for _, step := range c.steps {
-				if err := step(t.Context(), r); err != nil {
-					t.Fatal(err)
-				}
+				check(t, step(t.Context(), r))
 			}
 			if left := remaining(t, l, "k"); left != 100-c.used {
 				t.Errorf("%d of 100 are left, want %d", left, 100-c.used)
@@ -116,9 +110,7 @@ func TestSettlingIsAppliedOnceAlthoughAnswersAreLost(t *testing.T) {
 				}
 			}
 			// The deferred Cancel after a Settle that failed repeats it: the units were used.
-			if err := r.Cancel(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check(t, r.Cancel(t.Context()))
 			if left := remaining(t, l, "k"); left != 80-actual {
 				t.Errorf("lost before %v, worth %d: %d of 100 are left, want %d", before, actual, left, 80-actual)
 			}
@@ -131,9 +123,7 @@ func TestSettledWhenTheCallerIsGone(t *testing.T) {
 	ctx, gone := context.WithCancel(t.Context())
 	r := reserve(t, l, "k", 20)
 	gone()
-	if err := r.Cancel(ctx); err != nil {
-		t.Fatal(err)
-	}
+	check(t, r.Cancel(ctx))
 	if left := remaining(t, l, "k"); left != 100 {
 		t.Errorf("%d of 100 are left", left)
 	}
@@ -178,9 +168,7 @@ func TestEverySubjectIsSettledByItself(t *testing.T) {
 					if step == nil {
 						continue
 					}
-					if err := step(t.Context(), reserved[i]); err != nil {
-						t.Fatal(err)
-					}
+					check(t, step(t.Context(), reserved[i]))
 				}
 			}
 			if one, both := remaining(t, l, client.Key), remaining(t, wide, all.Key); one != c.left || both != c.leftOfAll {
@@ -196,9 +184,7 @@ func TestARefusalBesideReservationsIsNotFirm(t *testing.T) {
 	if _, rs, err := reserveAll(t.Context(), l, 0, two("a", 1)...); err != nil || rs == nil {
 		t.Fatal(rs, err)
 	}
-	if _, err := l.Allow(t.Context(), "c"); err != nil {
-		t.Fatal(err)
-	}
+	must(l.Allow(t.Context(), "c"))(t)
 	for key, firm := range map[string]bool{"a": false, "a'": false, "c": true} {
 		answer, err := driver.Decide(t.Context(), store, driver.Request{Key: key, Cost: 1, Policy: l.Policy()})
 		if err != nil || answer.Allowed() || answer.Firm != firm {
@@ -213,10 +199,7 @@ func TestSubjectsAreSettledInOneRoundTrip(t *testing.T) {
 		store := storetest.NewFaulty(newFarStore())
 		l := newLimiter(t, store, nil, sash.PerHour(100))
 		two := []sash.Subject{{Key: "b", Cost: 10}, {Key: "c", Cost: 10}}
-		r, err := l.Reserve(t.Context(), "a", 10, &sash.ReserveOptions{All: two})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must(l.Reserve(t.Context(), "a", 10, &sash.ReserveOptions{All: two}))(t)
 		if err := r.Settle(t.Context(), 1, 2); !errors.Is(err, sash.ErrInvalidCost) {
 			t.Errorf("2 numbers for 3 reservations: %v", err)
 		}

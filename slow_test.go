@@ -100,13 +100,9 @@ func TestASlotIsReleasedOnceAndLeavesNothingToRemember(t *testing.T) {
 	for range 5 {
 		slot := start(t, c, "k")
 		for range 3 {
-			if err := slot.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check(t, slot.Release(t.Context()))
 		}
-		if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
-			t.Fatal(err)
-		}
+		check(t, c.Do(t.Context(), "k", func(context.Context) error { return nil }))
 	}
 	if store.settled != 10 || store.named != 0 {
 		t.Errorf("%d settlements, %d of them with an ID to remember; want 10 and 0", store.settled, store.named)
@@ -278,9 +274,7 @@ func TestACallThatIsNotSentSaysSo(t *testing.T) {
 			_, err := l.Allow(ctx, "k")
 			return time.Since(began), err
 		}
-		if _, err := allow(time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		must(allow(time.Minute))(t)
 		took, err := allow(time.Millisecond)
 		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sash.ErrUnavailable) || took != time.Millisecond {
 			t.Errorf("after %v: %v", took, err)

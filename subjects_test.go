@@ -110,9 +110,7 @@ func TestAnyBeginsAnywhere(t *testing.T) {
 	seen := map[int]int{}
 	for range 200 {
 		for _, s := range pool {
-			if err := l.Reset(t.Context(), s.Key); err != nil {
-				t.Fatal(err)
-			}
+			check(t, l.Reset(t.Context(), s.Key))
 		}
 		i, _, err := l.AllowAny(t.Context(), pool...)
 		if err != nil {
@@ -166,16 +164,9 @@ func TestBookAnyTakesTheShortestQueue(t *testing.T) {
 func layers(t *testing.T, store driver.Store) map[string]driver.Store {
 	t.Helper()
 	guard := func(store driver.Store) driver.Store {
-		guarded, err := failover.New(store, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return guarded
+		return must(failover.New(store, nil))(t)
 	}
-	leased, err := lease.New(store, time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	leased := must(lease.New(store, time.Millisecond))(t)
 	return map[string]driver.Store{
 		"none": store, "coalesce": stack.GroupCommit(store), "lease": leased, "failover": guard(store),
 		"failover, coalesce and lease": guard(stack.GroupCommit(leased)),
@@ -366,10 +357,7 @@ func TestAProcessThatEndsLeavesAtMostOneChargeForEachSubjectApart(t *testing.T) 
 
 func remaining(t *testing.T, l *sash.Limiter, key string) int64 {
 	t.Helper()
-	res, err := l.Peek(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must(l.Peek(t.Context(), key))(t)
 	return res.Remaining
 }
 

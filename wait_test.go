@@ -24,9 +24,7 @@ func TestATurnThatIsDaysAway(t *testing.T) {
 		l := newLimiter(t, memstore.New(nil), nil, sash.Every(1, 20*time.Hour))
 		start := time.Now()
 		for range 2 {
-			if _, err := l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: sash.MaxAhead}); err != nil {
-				t.Fatal(err)
-			}
+			must(l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: sash.MaxAhead}))(t)
 		}
 		short, cancel := context.WithDeadline(t.Context(), start.Add(40*time.Hour))
 		defer cancel()
@@ -46,10 +44,7 @@ func TestAShareIsLeftForThoseWhoDoNotWait(t *testing.T) {
 	for share, want := range map[int64][2]int{100: {0, 0}, 95: {45, 55}} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLimiter(t, memstore.New(nil), nil, sash.PerSecond(100))
-			waiters, err := l.With(sash.PerSecond(share))
-			if err != nil {
-				t.Fatal(err)
-			}
+			waiters := must(l.With(sash.PerSecond(share)))(t)
 			ctx, stop := context.WithCancel(t.Context())
 			var group sync.WaitGroup
 			for range 200 {
@@ -94,9 +89,7 @@ func TestWaitingWhileFailoverAnswers(t *testing.T) {
 		}
 		l := newLimiter(t, guarded, nil, sash.Every(4, time.Minute))
 		began := time.Now()
-		if err := l.WaitN(t.Context(), "k", 4); err != nil {
-			t.Fatal(err)
-		}
+		check(t, l.WaitN(t.Context(), "k", 4))
 		booked := book(t, l, "k", 4)
 		store.Fail(errors.New("down"))
 		for range 3 {
@@ -268,10 +261,7 @@ func TestWhoGivesBackWakesTheFirstInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &settlingStore{Store: memstore.New(nil)}
 		l := newLimiter(t, store, nil, sash.PerHour(2))
-		plan, err := l.With(sash.PerHour(3))
-		if err != nil {
-			t.Fatal(err)
-		}
+		plan := must(l.With(sash.PerHour(3)))(t)
 		a, b := reserve(t, l, "k", 1), reserve(t, plan, "k", 1)
 		w := newWaiters(l)
 		for i := range 4 {
@@ -285,9 +275,7 @@ func TestWhoGivesBackWakesTheFirstInLine(t *testing.T) {
 		for i, giveBack := range []func(context.Context) error{
 			a.Cancel, b.Cancel, func(ctx context.Context) error { return second(l.Reward(ctx, "k", 1)) },
 		} {
-			if err := giveBack(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check(t, giveBack(t.Context()))
 			synctest.Wait()
 			if w.mu.Lock(); len(w.order) != i+1 || w.order[i] != i || w.after[i] != time.Since(began) {
 				t.Errorf("after units came back %d times admitted are %v, after %v", i+1, w.order, w.after)
@@ -295,9 +283,7 @@ func TestWhoGivesBackWakesTheFirstInLine(t *testing.T) {
 			w.mu.Unlock()
 			time.Sleep(time.Second)
 		}
-		if err := l.Reset(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		check(t, l.Reset(t.Context(), "k"))
 		w.group.Wait()
 		if len(w.order) != 4 || time.Since(began) > 2*time.Minute {
 			t.Errorf("after a reset admitted are %v, %v later", w.order, time.Since(began))
@@ -414,9 +400,7 @@ func TestAWaitThatEndsBeforeItsAnswerBooksNothing(t *testing.T) {
 			l := newLimiter(t, store, nil, sash.Every(1, time.Minute))
 			for range 100 { // now it is known how long the store takes
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				if _, err := l.Allow(ctx, "another"); err != nil {
-					t.Fatal(err)
-				}
+				must(l.Allow(ctx, "another"))(t)
 				cancel()
 			}
 			for deadline, want := range deadlines {
