@@ -30,31 +30,30 @@ func newClock() clock {
 	return clock{judge.NewClock(time.Date(2026, time.March, 1, 12, 10, 0, 0, time.UTC))}
 }
 
+// must returns what gives a test the value, and ends the test if there is an error: must(sash.New(store, nil, limit))(t).
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
 func newLimiter(t testing.TB, store driver.Store, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
-	l, err := sash.New(store, nil, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return must(sash.New(store, nil, limits...))(t)
 }
 
 func onServer(t testing.TB, l *sash.Limiter, key grpclimit.KeyFunc, opts *grpclimit.ServerOptions) *grpclimit.ServerInterceptor {
 	t.Helper()
-	s, err := grpclimit.NewServerInterceptor(l, key, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return must(grpclimit.NewServerInterceptor(l, key, opts))(t)
 }
 
 func onLayers(t testing.TB, l *sash.Limiter, opts *grpclimit.ServerOptions, layers ...grpclimit.Layer) *grpclimit.ServerInterceptor {
 	t.Helper()
-	s, err := grpclimit.NewServerLayers(l, layers, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return must(grpclimit.NewServerLayers(l, layers, opts))(t)
 }
 
 // A service returns the payload of a request.

@@ -116,10 +116,7 @@ func TestCallerThatGivesUp(t *testing.T) {
 
 func TestRetryAfterRejectsInvalidDelays(t *testing.T) {
 	withDelay := func(d *durationpb.Duration) error {
-		s, err := status.New(codes.ResourceExhausted, "x").WithDetails(&errdetails.RetryInfo{RetryDelay: d})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must(status.New(codes.ResourceExhausted, "x").WithDetails(&errdetails.RetryInfo{RetryDelay: d}))(t)
 		return s.Err()
 	}
 	for name, err := range map[string]error{

@@ -106,22 +106,13 @@ func TestFailures(t *testing.T) {
 // visit sends a request to a real server.
 func visit(t *testing.T, server *httptest.Server, method, path string, header ...string) answer {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must(http.NewRequestWithContext(t.Context(), method, server.URL+path, nil))(t)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
 	}
-	res, err := server.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must(server.Client().Do(req))(t)
 	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must(io.ReadAll(res.Body))(t)
 	return answer{res.StatusCode, res.Header, string(body)}
 }
 

@@ -156,11 +156,7 @@ func TestKeys(t *testing.T) {
 
 func apiKey(t *testing.T, header string, hmacKey []byte) httplimit.KeyFunc {
 	t.Helper()
-	key, err := httplimit.APIKey(header, hmacKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
+	return must(httplimit.APIKey(header, hmacKey))(t)
 }
 
 // A program whose configuration lacks the HMAC key does not start.
