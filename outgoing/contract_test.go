@@ -56,11 +56,8 @@ func TestTheBodyOfARequestIsAlwaysClosed(t *testing.T) {
 			var body *watched
 			for range 2 { // the first fills the bucket
 				body = &watched{Reader: strings.NewReader("text")}
-				req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/", body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				_, err = rt.RoundTrip(req) //nolint:bodyclose // there is no answer
+				req := must(http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/", body))(t)
+				_, err := rt.RoundTrip(req) //nolint:bodyclose // there is no answer
 				if err == nil || errors.Is(err, sash.ErrCostAboveLimit) != (name == "a cost above the limit") {
 					t.Fatal(err)
 				}
@@ -172,10 +169,7 @@ func TestABodyWithSignsIsCompleteAndClosedByTheCaller(t *testing.T) {
 			rt := newRoundTripper(t, newStore(), outgoing.Everything("api"),
 				&outgoing.Options{Refuse: true, Base: canned(res), Profile: vendor(t, "youtube")}, sash.PerDay(10_000))
 			req := newRequest(t, http.MethodGet, "http://api.test/", nil)
-			got, err := rt.RoundTrip(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must(rt.RoundTrip(req))(t)
 			text, err := io.ReadAll(got.Body)
 			if string(text) != c.text || !errors.Is(err, c.err) {
 				t.Errorf("%d bytes of %d, and %v", len(text), len(c.text), err)

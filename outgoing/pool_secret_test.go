@@ -195,12 +195,9 @@ func TestAnErrorIsWhatItWasWithoutTheCredential(t *testing.T) {
 			[]string{token, url.QueryEscape(token), url.PathEscape(token), `t0p\"s3cret`},
 		},
 	} {
-		pool, err := outgoing.NewPool(apiTest, hmacKey, []string{token}, c.set)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pool := must(outgoing.NewPool(apiTest, hmacKey, []string{token}, c.set))(t)
 		rt := pooled(t, newStore(), pool, outgoing.Options{Base: describing{}}, sash.PerMinute(9))
-		_, err = get(t.Context(), rt)
+		_, err := get(t.Context(), rt)
 		if !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "[credential]") {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -69,11 +69,7 @@ func tokens(n int) []string {
 
 func newPool(t *testing.T, origin string, credentials ...string) *outgoing.Pool {
 	t.Helper()
-	p, err := outgoing.NewPool(origin, hmacKey, credentials, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return must(outgoing.NewPool(origin, hmacKey, credentials, nil))(t)
 }
 
 // pooled returns a transport whose requests are all charged to a pool.
