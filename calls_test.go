@@ -260,7 +260,7 @@ func TestWhatIsAdmittedForACallerWhoLeftIsGivenBack(t *testing.T) {
 			},
 		} {
 			synctest.Test(t, func(t *testing.T) {
-				store := &slowStore{memstore.New(nil), 900 * time.Millisecond}
+				store := slowStore(900 * time.Millisecond)
 				l := newLimiter(t, store, nil, sash.PerHour(1))
 				c = newConcurrency(t, store, 1, time.Hour)
 				for range 2 { // the second is refused, or booked behind the first

@@ -10,6 +10,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/threshold"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
@@ -29,6 +30,12 @@ func settle(units int64) step {
 
 func cancel(ctx context.Context, r *sash.Reservation) error { return r.Cancel(ctx) }
 
+func cancelOnceGone(ctx context.Context, r *sash.Reservation) error {
+	ctx, gone := context.WithCancel(ctx)
+	gone()
+	return r.Cancel(ctx)
+}
+
 func TestTheFirstOfSettleAndCancelDecides(t *testing.T) {
 	for name, c := range map[string]struct {
 		steps []step
@@ -36,10 +43,10 @@ func TestTheFirstOfSettleAndCancelDecides(t *testing.T) {
 	}{
 		"neither":                      {nil, 20},
 		"settled lower":                {[]step{settle(5)}, 5},
-		"settled at once":              {[]step{settle(20)}, 20},
 		"settled higher":               {[]step{settle(45)}, 45},
 		"settled to nothing":           {[]step{settle(0)}, 0},
 		"cancelled":                    {[]step{cancel}, 0},
+		"cancelled by one who is gone": {[]step{cancelOnceGone}, 0},
 		"settled twice":                {[]step{settle(5), settle(5)}, 5},
 		"settled differently":          {[]step{settle(5), settle(90)}, 5},
 		"settled and cancelled":        {[]step{settle(5), cancel, cancel}, 5},
@@ -76,32 +83,21 @@ func TestARefusedReservationHasNothingToSettle(t *testing.T) {
 	}
 }
 
-// forgetful is a store whose first answers to Settle are lost: after it did what was asked, or before.
-type forgetful struct {
-	*memstore.Store
-	lost   int
-	before bool
-}
-
 var errLost = errors.New("the answer was lost")
-
-func (s *forgetful) Do(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Kind != driver.Settle || s.lost == 0 {
-		return s.Store.Do(ctx, b)
-	}
-	s.lost--
-	if !s.before {
-		if err := s.Store.Do(ctx, b); err != nil {
-			return err
-		}
-	}
-	return errLost
-}
 
 func TestSettlingIsAppliedOnceAlthoughAnswersAreLost(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		for _, actual := range []int64{0, 7, 31} {
-			l := newLimiter(t, &forgetful{memstore.New(nil), 2, before}, nil, sash.PerHour(100))
+			inner, lost := memstore.New(nil), 0
+			l := newLimiter(t, drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+				if b.Ops[0].Kind != driver.Settle || lost == 2 {
+					return inner.Do(ctx, b)
+				}
+				if lost++; !before {
+					check(t, inner.Do(ctx, b))
+				}
+				return errLost
+			}), nil, sash.PerHour(100))
 			reserve(t, l, "k", 20)
 			r := reserve(t, l, "k", 20)
 			for range 2 {
@@ -115,17 +111,6 @@ func TestSettlingIsAppliedOnceAlthoughAnswersAreLost(t *testing.T) {
 				t.Errorf("lost before %v, worth %d: %d of 100 are left, want %d", before, actual, left, 80-actual)
 			}
 		}
-	}
-}
-
-func TestSettledWhenTheCallerIsGone(t *testing.T) {
-	l := newLimiter(t, memstore.New(nil), nil, sash.PerHour(100))
-	ctx, gone := context.WithCancel(t.Context())
-	r := reserve(t, l, "k", 20)
-	gone()
-	check(t, r.Cancel(ctx))
-	if left := remaining(t, l, "k"); left != 100 {
-		t.Errorf("%d of 100 are left", left)
 	}
 }
 

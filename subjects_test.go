@@ -27,29 +27,6 @@ func credentials(n int) []sash.Subject {
 	return pool
 }
 
-func TestAnyUsesEverySubjectUpToItsLimit(t *testing.T) {
-	eachWay(t, func(t *testing.T, store driver.Store) {
-		l := newLimiter(t, store, nil, sash.PerMinute(4))
-		pool := credentials(3 * driver.ChoiceGroup)
-		used := make([]int, len(pool))
-		for range 4 * len(pool) {
-			i, res, err := l.AllowAny(t.Context(), pool...)
-			if err != nil || !res.Allowed {
-				t.Fatalf("refused while there is room: %+v, %v", res, err)
-			}
-			used[i]++
-		}
-		for i, n := range used {
-			if n != 4 || remaining(t, l, pool[i].Key) != 0 {
-				t.Errorf("subject %d was charged %d times", i, n)
-			}
-		}
-		if i, res, err := l.AllowAny(t.Context(), pool...); err != nil || res.Allowed || res.RetryAfter <= 0 || i < 0 {
-			t.Errorf("all are full: subject %d, %+v, %v", i, res, err)
-		}
-	})
-}
-
 // A store that cannot decide in one step takes two round trips, however many subjects of a group there are.
 func TestAnyAsksAsLittleAsItCan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
