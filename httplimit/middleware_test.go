@@ -110,7 +110,10 @@ func visit(t *testing.T, server *httptest.Server, method, path string, header ..
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
 	}
-	res := must(server.Client().Do(req))(t)
+	res, err := server.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer res.Body.Close()
 	body := must(io.ReadAll(res.Body))(t)
 	return answer{res.StatusCode, res.Header, string(body)}

@@ -169,7 +169,10 @@ func TestABodyWithSignsIsCompleteAndClosedByTheCaller(t *testing.T) {
 			rt := newRoundTripper(t, newStore(), outgoing.Everything("api"),
 				&outgoing.Options{Refuse: true, Base: canned(res), Profile: vendor(t, "youtube")}, sash.PerDay(10_000))
 			req := newRequest(t, http.MethodGet, "http://api.test/", nil)
-			got := must(rt.RoundTrip(req))(t)
+			got, err := rt.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
 			text, err := io.ReadAll(got.Body)
 			if string(text) != c.text || !errors.Is(err, c.err) {
 				t.Errorf("%d bytes of %d, and %v", len(text), len(c.text), err)

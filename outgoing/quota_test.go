@@ -2,16 +2,13 @@ package outgoing
 
 import (
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/memstore"
 )
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -179,44 +176,6 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
-}
-
-func remains(t *testing.T, c *coolDowns) time.Duration {
-	t.Helper()
-	d, err := c.remaining(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
-// Cool-downs come at random from several processes: a process that looks at the store stays away until the latest end, but for rounding.
-func TestCoolDownsEndWithTheLatest(t *testing.T) {
-	for seed := range uint64(200) {
-		synctest.Test(t, func(t *testing.T) {
-			random := rand.New(rand.NewPCG(seed, 5))
-			longest := time.Duration(1+random.IntN(60)) * time.Minute
-			here := newCoolDowns(memstore.New(nil), "p:", longest)
-			var latest time.Time
-			for range 60 {
-				time.Sleep(1100*time.Millisecond + time.Duration(random.Int64N(int64(longest/20))))
-				d := time.Duration(random.Int64N(int64(longest)))
-				here.seen = newMemory[string](coolDown.forgotten) // another process each time
-				if _, err := here.begin(t.Context(), "k", d, false); err != nil {
-					t.Fatal(err)
-				}
-				if end := time.Now().Add(d); end.After(latest) {
-					latest = end
-				}
-				here.seen = newMemory[string](coolDown.forgotten)
-				time.Sleep(time.Duration(random.Int64N(int64(time.Second))))
-				got, want := remains(t, here), max(0, time.Until(latest))
-				if got < want-5*time.Microsecond || got > want+5*time.Microsecond {
-					t.Fatalf("seed %d: stays away for %v; the latest ends in %v (longest %v)", seed, got, want, longest)
-				}
-			}
-		})
-	}
 }
 
 const ms = time.Millisecond
