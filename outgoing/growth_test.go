@@ -147,6 +147,22 @@ func TestACoolDownGrowsOnceForRequestsRefusedTogether(t *testing.T) {
 	})
 }
 
+// Two requests are refused together, and the longer cool-down is the store's already when the shorter one arrives.
+func TestACoolDownEndsNoLongerOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, opts := newStore(), outgoing.Options{Refuse: true}
+		other := newTransport(t, store, answer(429, "Retry-After: 60"), opts, sash.PerHour(5000))
+		rt := newTransport(t, store, func(w http.ResponseWriter, req *http.Request) {
+			sent(t, other)
+			answer(429, "Retry-After: 5")(w, req)
+		}, opts, sash.PerHour(5000))
+		sent(t, rt)
+		if d := coolDown(t, rt); d != time.Minute {
+			t.Errorf("it pauses for %v, want a minute", d)
+		}
+	})
+}
+
 var errDown = errors.New("connection refused")
 
 // downStore returns a store that fails.
