@@ -182,9 +182,7 @@ func TestBookOnceFindsItsPlaceAgain(t *testing.T) {
 			t.Errorf("a third call of two has a place: %+v, %v", third.Result(), err)
 		}
 		for _, r := range []*sash.Reservation{first, again, again} {
-			if err := r.Cancel(t.Context()); err != nil {
-				t.Error(err)
-			}
+			report(t, r.Cancel(t.Context()))
 		}
 		if next := book(t, l, "k", 2); next.Result().At.Sub(began) != 20*time.Second {
 			t.Errorf("one of two units was canceled twice, and a call of 2 starts after %v", next.Result().At.Sub(began))

@@ -310,6 +310,14 @@ func check(t testing.TB, err error) {
 	}
 }
 
+// report fails a test if there is an error, also from another goroutine.
+func report(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
 	return must(sash.New(store, opts, limits...))(t)

@@ -102,9 +102,7 @@ func TestDoFreesTheSlotHoweverFEnds(t *testing.T) {
 		_ = c.Do(t.Context(), "k", func(context.Context) error { panic("broken") })
 	}()
 	ctx, gone := context.WithCancel(t.Context())
-	if err := c.Do(ctx, "k", func(context.Context) error { gone(); return nil }); err != nil {
-		t.Error(err)
-	}
+	report(t, c.Do(ctx, "k", func(context.Context) error { gone(); return nil }))
 	if !start(t, c, "k").Allowed() {
 		t.Error("a slot was kept")
 	}
@@ -300,9 +298,7 @@ func waitInOrder(t *testing.T, c *sash.Concurrency, n int, held time.Duration) (
 			taken = append(taken, take{i, time.Now()})
 			mu.Unlock()
 			time.Sleep(held)
-			if err := slot.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			report(t, slot.Release(t.Context()))
 		})
 		synctest.Wait()
 	}
