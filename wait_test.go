@@ -78,15 +78,12 @@ func TestAShareIsLeftForThoseWhoDoNotWait(t *testing.T) {
 func TestWaitingWhileFailoverAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := storetest.NewFaulty(memstore.New(nil))
-		guarded, err := failover.New(store, &failover.Options{
+		guarded := must(failover.New(store, &failover.Options{
 			Modes: failover.Modes{Rules: []failover.Rule{
 				{MaxCost: 1, Mode: failover.Open}, {MaxCost: 2, Mode: failover.Local}, {MaxCost: 3, Mode: failover.Closed},
 			}},
 			Local: memstore.New(nil),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		l := newLimiter(t, guarded, nil, sash.Every(4, time.Minute))
 		began := time.Now()
 		check(t, l.WaitN(t.Context(), "k", 4))

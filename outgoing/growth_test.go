@@ -278,13 +278,10 @@ func TestNothingIsLearntFromAStoreThatDidNotCount(t *testing.T) {
 	for name, mode := range map[string]failover.Mode{"open": failover.Open, "local": failover.Local} {
 		bubble(t, name, func(t *testing.T) {
 			down := downStore()
-			store, err := failover.New(down, &failover.Options{
+			store := must(failover.New(down, &failover.Options{
 				Modes: failover.Modes{Rules: []failover.Rule{{Mode: mode}}},
 				Local: memstore.New(nil), Instances: func() int { return 2 },
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			api := &scripted{answers: []http.HandlerFunc{answer(200)}}
 			rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Refuse: true}, sash.PerDay(5000))
 			calls := func(says http.HandlerFunc) {

@@ -158,14 +158,11 @@ var errDown = errors.New("connection reset by peer")
 // guard returns a failover store over a store, as one of two instances.
 func guard(t *testing.T, inner driver.Store, mode failover.Mode) *failover.Store {
 	t.Helper()
-	store, err := failover.New(inner, &failover.Options{
+	store := must(failover.New(inner, &failover.Options{
 		Modes:     failover.Modes{Rules: []failover.Rule{{Mode: mode}}},
 		Local:     memstore.New(nil),
 		Instances: func() int { return 2 },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(func() { // ends the goroutine that writes the backlog
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
