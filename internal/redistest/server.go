@@ -138,7 +138,16 @@ func (s *Server) Do(args ...string) (any, error) {
 		}
 		s.conn, s.read = conn, bufio.NewReader(conn)
 	}
-	reply, err := s.exchange(args)
+	b := fmt.Appendf(nil, "*%d\r\n", len(args)) // as RESP2
+	for _, arg := range args {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(arg), arg)
+	}
+	var reply any
+	_ = s.conn.SetDeadline(time.Now().Add(replyTimeout)) // it fails on a connection that has ended, as Write does
+	_, err := s.conn.Write(b)
+	if err == nil {
+		reply, err = readReply(s.read)
+	}
 	if err != nil {
 		s.conn.Close()
 		s.conn = nil
@@ -146,21 +155,6 @@ func (s *Server) Do(args ...string) (any, error) {
 		return nil, failed
 	}
 	return reply, err
-}
-
-// exchange sends a command and reads its reply, as RESP2.
-func (s *Server) exchange(args []string) (any, error) {
-	if err := s.conn.SetDeadline(time.Now().Add(replyTimeout)); err != nil {
-		return nil, err
-	}
-	b := fmt.Appendf(nil, "*%d\r\n", len(args))
-	for _, arg := range args {
-		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(arg), arg)
-	}
-	if _, err := s.conn.Write(b); err != nil {
-		return nil, err
-	}
-	return readReply(s.read)
 }
 
 // Must is [Server.Do] for commands that must succeed: an error fails the test.
