@@ -132,14 +132,6 @@ func wantRetryAfter(t testing.TB, err error, want time.Duration) {
 	}
 }
 
-// wantRetryFrom is wantRetryAfter for a random time from least to twice that.
-func wantRetryFrom(t testing.TB, err error, least time.Duration) {
-	t.Helper()
-	if got, ok := grpclimit.RetryAfter(err); !ok || got < least || got > 2*least {
-		t.Errorf("retry after %v, %v; want %v to %v: %v", got, ok, least, 2*least, err)
-	}
-}
-
 // violations returns what a real client finds in an error's details.
 func violations(t testing.TB, err error) []*errdetails.QuotaFailure_Violation {
 	t.Helper()
@@ -150,13 +142,6 @@ func violations(t testing.TB, err error) []*errdetails.QuotaFailure_Violation {
 	}
 	t.Fatalf("no QuotaFailure in %v", err)
 	return nil
-}
-
-// failing returns a store that fails with err.
-func failing(err error) driver.Store {
-	store := storetest.NewFaulty(memstore.New(nil))
-	store.Fail(err)
-	return store
 }
 
 // hanging returns a store whose calls wait until their context ends, and send on calls, which may be nil.

@@ -142,7 +142,8 @@ func TestAHandlerThatSendsNothingAfterAHangUpHasNotSucceeded(t *testing.T) {
 			return context.WithTimeout(ctx, time.Second)
 		}, 2}, // not the client's fault
 	} {
-		bubble(t, name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			t.Log(name)
 			limiter := newLimiter(t, memstore.New(nil), nil, sash.PerHour(3))
 			layer := failures(httplimit.Shared("x"))
 			layer.ResetOnSuccess = true

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"example.com/sash"
@@ -124,12 +123,6 @@ func wantPanic(t testing.TB, want any, f func()) {
 		}
 	}()
 	f()
-}
-
-// bubble runs a subtest whose clock is its own.
-func bubble(t *testing.T, name string, f func(t *testing.T)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
 
 // A sink is a ResponseWriter that is used for one request after another.

@@ -2,6 +2,7 @@ package roundtrip
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net/http"
@@ -162,7 +163,7 @@ func stream(t *testing.T, transports []*outgoing.Transport, workers int, lasts t
 			group.Go(func() {
 				for {
 					if _, err := send(ctx, transport); err != nil {
-						if ctx.Err() == nil && !late(err) {
+						if ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
 							t.Error(err)
 						}
 						return
