@@ -208,7 +208,6 @@ const (
 	Everywhere
 )
 
-// signOf returns the meaning of a refusal by its signs.
 func (p *Profile) signOf(res *http.Response) (means Meaning, found bool) {
 	body := sync.OnceValue(func() any { return peek(res) }) // when it is needed, because that may take time
 	for _, s := range p.Signs {
@@ -219,7 +218,6 @@ func (p *Profile) signOf(res *http.Response) (means Meaning, found bool) {
 	return TooFast, false
 }
 
-// under reports whether the value at a path has the sign.
 func (s *Sign) under(value any, path []string) bool {
 	switch v := value.(type) {
 	case []any:

@@ -67,7 +67,6 @@ func Start(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// begin starts a server for one test.
 func (s *Server) begin(t testing.TB) {
 	t.Helper()
 	s.fail = func(err error) {
@@ -195,7 +194,6 @@ func (s *Server) first() error {
 // errExited means that a server ended before it answered.
 var errExited = errors.New("internal/redistest: the server ended before it answered")
 
-// start starts the process and waits until it answers.
 func (s *Server) start() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
