@@ -59,7 +59,6 @@ func TestAWrongAnswerOfAStoreIsAnErrorThatNamesIt(t *testing.T) {
 		"too few":                {answerOf(1, 1, statuses(2, driver.Status{Retry: 1})), "2 statuses for a policy with 3 limits"},
 		"too many":               {answerOf(1, 0, statuses(4, driver.Status{})), "4 statuses for a policy with 3 limits"},
 		"more than there can be": {answerOf(1, 0, statuses(9, driver.Status{})), "9 statuses for a policy with 3 limits"},
-		"256":                    {answerOf(1, 0, statuses(256, driver.Status{})), "256 statuses for a policy with 3 limits"},
 		"another limit refused":  {answerOf(1, 8, statuses(3, driver.Status{Retry: 1})), "refusals 1000 for a policy with 3 limits"},
 		"a high bit":             {answerOf(1, 1<<40, statuses(3, driver.Status{Retry: 1})), "refusals 1"},
 		"a negative number":      {answerOf(1, 0, statuses(3, driver.Status{Remaining: -7})), "a negative number for limit 0"},

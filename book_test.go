@@ -46,11 +46,7 @@ func (s *bookStore) Do(ctx context.Context, b *driver.Batch) error {
 
 func book(t *testing.T, l *sash.Limiter, key string, cost int64) *sash.Reservation {
 	t.Helper()
-	r, err := l.Reserve(t.Context(), key, cost, &sash.ReserveOptions{WaitUpTo: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return must(l.Reserve(t.Context(), key, cost, &sash.ReserveOptions{WaitUpTo: time.Hour}))(t)
 }
 
 func TestBookRefusesWhatStartsTooLate(t *testing.T) {
@@ -166,11 +162,7 @@ func TestBookOnceFindsItsPlaceAgain(t *testing.T) {
 		began := time.Now()
 		book(t, l, "k", 2)
 		once := func() *sash.Reservation {
-			r, err := l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: time.Hour, ID: "job"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return r
+			return must(l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: time.Hour, ID: "job"}))(t)
 		}
 		first := once()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -190,9 +182,7 @@ func TestBookOnceFindsItsPlaceAgain(t *testing.T) {
 			t.Errorf("a third call of two has a place: %+v, %v", third.Result(), err)
 		}
 		for _, r := range []*sash.Reservation{first, again, again} {
-			if err := r.Cancel(t.Context()); err != nil {
-				t.Error(err)
-			}
+			report(t, r.Cancel(t.Context()))
 		}
 		if next := book(t, l, "k", 2); next.Result().At.Sub(began) != 20*time.Second {
 			t.Errorf("one of two units was canceled twice, and a call of 2 starts after %v", next.Result().At.Sub(began))

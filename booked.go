@@ -58,7 +58,6 @@ type waiter struct {
 	moving chan struct{} // holds a value while its place is brought forward or settled
 }
 
-// waitInGroup waits in the group until the booking starts.
 func (r *Reservation) waitInGroup(ctx context.Context) error {
 	qs := r.limiter.queues
 	w := qs.enter(r.all)
@@ -242,7 +241,6 @@ func (w *waiter) have(p place) {
 	}
 }
 
-// start starts the callers whose places have begun.
 func (qs *queues) start(g *group) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()

@@ -260,7 +260,7 @@ func TestWhatIsAdmittedForACallerWhoLeftIsGivenBack(t *testing.T) {
 			},
 		} {
 			synctest.Test(t, func(t *testing.T) {
-				store := &slowStore{memstore.New(nil), 900 * time.Millisecond}
+				store := slowStore(900 * time.Millisecond)
 				l := newLimiter(t, store, nil, sash.PerHour(1))
 				c = newConcurrency(t, store, 1, time.Hour)
 				for range 2 { // the second is refused, or booked behind the first
@@ -293,13 +293,34 @@ func (panicStore) Do(context.Context, *driver.Batch) error { panic("the store wa
 
 func (panicStore) Powers() driver.Powers { return 0 }
 
-func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
+// must returns what gives a test the value, and ends the test if there is an error: must(sash.New(store, nil, limit))(t).
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		check(t, err)
+		return value
+	}
+}
+
+// check ends a test if there is an error.
+func check(t testing.TB, err error) {
 	t.Helper()
-	l, err := sash.New(store, opts, limits...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
+}
+
+// report fails a test if there is an error, also from another goroutine.
+func report(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
+	t.Helper()
+	return must(sash.New(store, opts, limits...))(t)
 }
 
 func TestDoSaysWhoIsConstrained(t *testing.T) {
@@ -308,9 +329,7 @@ func TestDoSaysWhoIsConstrained(t *testing.T) {
 	ran := 0
 	run := func(context.Context) error { ran++; return nil }
 	for range 25 {
-		if err := l.Do(ctx, "x", run); err != nil {
-			t.Fatal(err)
-		}
+		check(t, l.Do(ctx, "x", run))
 	}
 	err := l.Do(ctx, "x", run)
 	if ran != 25 {
@@ -365,9 +384,7 @@ func TestPrefixesKeepLimitersApart(t *testing.T) {
 	store := memstore.New(nil)
 	login := newLimiter(t, store, &sash.Options{Prefix: "login"}, sash.PerMinute(1))
 	api := newLimiter(t, store, &sash.Options{Prefix: "api"}, sash.PerMinute(1))
-	if err := errors.Join(login.Wait(t.Context(), "k"), api.Wait(t.Context(), "k"), login.Reset(t.Context(), "k")); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(login.Wait(t.Context(), "k"), api.Wait(t.Context(), "k"), login.Reset(t.Context(), "k")))
 	if a, b := remaining(t, login, "k"), remaining(t, api, "k"); a != 1 || b != 0 {
 		t.Errorf("after a reset of the first, %d and %d remain of 1", a, b)
 	}

@@ -90,9 +90,6 @@ func (c *Concurrency) Start(ctx context.Context, key string) (*Slot, error) {
 // store has never answered; when the context is canceled, the context's error. Other errors are those of Start. If the
 // store fails, each caller asks for itself.
 func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
-	if err := c.limiter.settles("a slot"); err != nil {
-		return nil, err
-	}
 	one, err := c.limiter.call(key, 1)
 	if err != nil {
 		return nil, err

@@ -17,20 +17,12 @@ import (
 
 func newConcurrency(t *testing.T, store driver.Store, n int64, maxHold time.Duration) *sash.Concurrency {
 	t.Helper()
-	c, err := sash.NewConcurrency(store, nil, n, maxHold)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return must(sash.NewConcurrency(store, nil, n, maxHold))(t)
 }
 
 func start(t *testing.T, c *sash.Concurrency, key string) *sash.Slot {
 	t.Helper()
-	slot, err := c.Start(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return slot
+	return must(c.Start(t.Context(), key))(t)
 }
 
 func TestAHolderThatDiesFreesItsSlotAfterTheHoldTime(t *testing.T) {
@@ -38,24 +30,17 @@ func TestAHolderThatDiesFreesItsSlotAfterTheHoldTime(t *testing.T) {
 		c := newConcurrency(t, memstore.New(nil), 1, 10*time.Second)
 		dead := start(t, c, "k")
 		began := time.Now()
-		slot, err := c.Wait(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		slot := must(c.Wait(t.Context(), "k"))(t)
 		if waited := time.Since(began); waited < 10*time.Second || waited > 10*time.Second+time.Microsecond {
 			t.Errorf("the slot was free after %v; the hold time is 10s", waited)
 		}
 		// It was not dead but slow: its slot is another's by now, and is not given back by it.
-		if err := dead.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check(t, dead.Release(t.Context()))
 		if start(t, c, "k").Allowed() {
 			t.Error("the late holder gave back a slot that was not its own")
 		}
 		for range 2 {
-			if err := slot.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check(t, slot.Release(t.Context()))
 		}
 		if !start(t, c, "k").Allowed() || start(t, c, "k").Allowed() {
 			t.Error("a slot that was given back twice is not one slot")
@@ -117,9 +102,7 @@ func TestDoFreesTheSlotHoweverFEnds(t *testing.T) {
 		_ = c.Do(t.Context(), "k", func(context.Context) error { panic("broken") })
 	}()
 	ctx, gone := context.WithCancel(t.Context())
-	if err := c.Do(ctx, "k", func(context.Context) error { gone(); return nil }); err != nil {
-		t.Error(err)
-	}
+	report(t, c.Do(ctx, "k", func(context.Context) error { gone(); return nil }))
 	if !start(t, c, "k").Allowed() {
 		t.Error("a slot was kept")
 	}
@@ -168,10 +151,7 @@ func TestASlotIsExtended(t *testing.T) {
 			time.Sleep(9 * time.Second)
 			extend(t, slot, true)
 		}()
-		other, err := c.Wait(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := must(c.Wait(t.Context(), "k"))(t)
 		if took := time.Since(began); took < 46*time.Second || took > 46*time.Second+time.Millisecond {
 			t.Errorf("the slot was free after %v; it was extended for the last time after 36s, for 10s", took)
 		}
@@ -180,9 +160,7 @@ func TestASlotIsExtended(t *testing.T) {
 			t.Error("a slot that was gone freed that of another")
 		}
 		extend(t, other, true)
-		if err := other.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check(t, other.Release(t.Context()))
 		extend(t, other, false)
 		if next := start(t, c, "k"); !next.Allowed() {
 			t.Error("a slot that was extended was not released")
@@ -239,9 +217,7 @@ func TestSlotsAreSeenAndReset(t *testing.T) {
 		time.Sleep(time.Minute)
 		began := time.Now()
 		time.AfterFunc(time.Second/2, func() { _ = c.Reset(t.Context(), "k") })
-		if _, err := c.Wait(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		must(c.Wait(t.Context(), "k"))(t)
 		if took := time.Since(began); took != time.Second/2 {
 			t.Errorf("the waiter got a slot %v after it came, and the reset was after half a second", took)
 		}
@@ -322,9 +298,7 @@ func waitInOrder(t *testing.T, c *sash.Concurrency, n int, held time.Duration) (
 			taken = append(taken, take{i, time.Now()})
 			mu.Unlock()
 			time.Sleep(held)
-			if err := slot.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			report(t, slot.Release(t.Context()))
 		})
 		synctest.Wait()
 	}
@@ -388,9 +362,7 @@ func TestAWaiterThatLeavesWhileTheStoreDecidesGivesItsSlotOn(t *testing.T) {
 		synctest.Wait()
 		time.AfterFunc(20*time.Millisecond, stop) // the store decides later
 		began := time.Now()
-		if _, err := c.Wait(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		must(c.Wait(t.Context(), "k"))(t)
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("the second waited %v", took)
 		}
@@ -421,9 +393,7 @@ func TestASlotThatIsReleasedWhileTheStoreRefusesIsFoundAtOnce(t *testing.T) {
 			_ = held[0].Release(t.Context())
 		}()
 		began := time.Now()
-		if _, err := c.Wait(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		must(c.Wait(t.Context(), "k"))(t)
 		if took := time.Since(began); took != 200*time.Millisecond {
 			t.Errorf("it waited %v, which is not one call from the refusal on", took)
 		}

@@ -149,7 +149,6 @@ func (l *Limiter) calls(calls []call, mode driver.Mode, subjects []Subject) ([]c
 	return calls, nil
 }
 
-// one has the store carry out a single call.
 func (l *Limiter) one(ctx context.Context, c call) (Result, error) {
 	calls, err := l.decide(ctx, driver.All, []call{c})
 	if err != nil {
@@ -242,7 +241,6 @@ func batchOf(mode driver.Mode, calls []call) *driver.Batch {
 	return b
 }
 
-// free lets a batch be used again.
 func free(b *driver.Batch) {
 	if len(b.Ops) == 1 {
 		batches.Put(b)

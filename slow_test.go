@@ -13,39 +13,35 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 	"example.com/sash/storetest"
 )
 
-// A slowStore decides, and answers later, as a store on a network does.
-type slowStore struct {
-	*memstore.Store
-	takes time.Duration
-}
-
-func (s *slowStore) answer(ctx context.Context) error {
-	select {
-	case <-time.After(s.takes):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (s *slowStore) Do(ctx context.Context, b *driver.Batch) error {
-	err := s.Store.Do(ctx, b)
-	if b.Ops[0].Kind == driver.Charge && b.Ops[0].ID == "" {
-		if late := s.answer(ctx); late != nil {
-			return late
+// slowBy returns a store in memory that decides, and answers as much later as takes says, as a store on a network does.
+func slowBy(takes func() time.Duration) *drivertest.Fake {
+	inner := memstore.New(nil)
+	return drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+		err := inner.Do(ctx, b)
+		if b.Ops[0].Kind == driver.Charge && b.Ops[0].ID == "" {
+			select {
+			case <-time.After(takes()):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
-	}
-	return err
+		return err
+	})
+}
+
+func slowStore(takes time.Duration) *drivertest.Fake {
+	return slowBy(func() time.Duration { return takes })
 }
 
 // The store has a second more than its caller; synctest fails if anything runs on after that.
 func TestAStoreThatHangsIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, &slowStore{memstore.New(nil), time.Hour}, nil, sash.PerHour(3))
+		l := newLimiter(t, slowStore(time.Hour), nil, sash.PerHour(3))
 		ctx, stop := context.WithCancel(context.Background())
 		time.AfterFunc(time.Minute, stop)
 		began := time.Now()
@@ -61,7 +57,7 @@ func TestAStoreThatHangsIsGivenUp(t *testing.T) {
 
 func TestWaitingForASlotEndsAsLimitedAlsoWhileTheStoreIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newConcurrency(t, &slowStore{memstore.New(nil), 40 * time.Millisecond}, 1, time.Hour)
+		c := newConcurrency(t, slowStore(40*time.Millisecond), 1, time.Hour)
 		start(t, c, "k")
 		for ms := 41; ms < 200; ms++ {
 			ctx, stop := context.WithTimeout(t.Context(), time.Duration(ms)*time.Millisecond)
@@ -74,70 +70,37 @@ func TestWaitingForASlotEndsAsLimitedAlsoWhileTheStoreIsAsked(t *testing.T) {
 	})
 }
 
-// onceStore counts the settlements that a store has to remember.
-type onceStore struct {
-	*memstore.Store
-	settled, named int
-	fails          error
-}
-
-func (s *onceStore) Do(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Kind == driver.Settle {
-		s.settled++
-		if b.Ops[0].ID != "" {
-			s.named++
-		}
-		if s.fails != nil {
-			return s.fails
-		}
-	}
-	return s.Store.Do(ctx, b)
-}
-
 func TestASlotIsReleasedOnceAndLeavesNothingToRemember(t *testing.T) {
-	store := &onceStore{Store: memstore.New(nil)}
-	c := newConcurrency(t, store, 1, time.Hour)
+	inner, settled, named, fails := memstore.New(nil), 0, 0, error(nil)
+	c := newConcurrency(t, drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+		if b.Ops[0].Kind == driver.Settle {
+			if settled++; b.Ops[0].ID != "" {
+				named++
+			}
+			if fails != nil {
+				return fails
+			}
+		}
+		return inner.Do(ctx, b)
+	}), 1, time.Hour)
 	for range 5 {
 		slot := start(t, c, "k")
 		for range 3 {
-			if err := slot.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check(t, slot.Release(t.Context()))
 		}
-		if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
-			t.Fatal(err)
-		}
+		check(t, c.Do(t.Context(), "k", func(context.Context) error { return nil }))
 	}
-	if store.settled != 10 || store.named != 0 {
-		t.Errorf("%d settlements, %d of them with an ID to remember; want 10 and 0", store.settled, store.named)
+	if settled != 10 || named != 0 {
+		t.Errorf("%d settlements, %d of them with an ID to remember; want 10 and 0", settled, named)
 	}
-	store.fails = errLost
+	fails = errLost
 	slot := start(t, c, "k")
 	if err := slot.Release(t.Context()); !errors.Is(err, sash.ErrUnavailable) {
 		t.Errorf("the error is %v", err)
 	}
-	if err := slot.Release(t.Context()); err != nil || store.settled != 11 {
-		t.Errorf("a release that may have been made was repeated: %d times, %v", store.settled, err)
+	if err := slot.Release(t.Context()); err != nil || settled != 11 {
+		t.Errorf("a release that may have been made was repeated: %d times, %v", settled, err)
 	}
-}
-
-// A crowdedStore counts the calls that it works on at once.
-type crowdedStore struct {
-	*slowStore
-	now, most atomic.Int64
-}
-
-func (s *crowdedStore) Do(ctx context.Context, b *driver.Batch) error {
-	switch {
-	case len(b.Ops) > 1 && b.Ops[0].Kind == driver.Charge:
-		return driver.ErrApart // as for keys of different slots
-	case b.Ops[0].Kind == driver.Charge:
-		if n := s.now.Add(1); n > s.most.Load() {
-			s.most.Store(n)
-		}
-		defer s.now.Add(-1)
-	}
-	return s.slowStore.Do(ctx, b)
 }
 
 // Callers who give up and come again wait for what is still decided for those before, so the store does not get more and
@@ -146,8 +109,18 @@ func TestCallersWhoGiveUpAndComeAgainAreBounded(t *testing.T) {
 	for _, reserve := range calls[8:11] {
 		t.Run(reserve.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &crowdedStore{slowStore: &slowStore{memstore.New(nil), 100 * time.Millisecond}}
-				l := newLimiter(t, store, nil, sash.PerHour(100_000))
+				var now, most atomic.Int64 // calls that the store works on
+				slow := slowStore(100 * time.Millisecond)
+				l := newLimiter(t, drivertest.Over(slow, func(ctx context.Context, b *driver.Batch) error {
+					switch {
+					case len(b.Ops) > 1 && b.Ops[0].Kind == driver.Charge:
+						return driver.ErrApart // as for keys of different slots
+					case b.Ops[0].Kind == driver.Charge:
+						most.Store(max(most.Load(), now.Add(1)))
+						defer now.Add(-1)
+					}
+					return slow.Do(ctx, b)
+				}), nil, sash.PerHour(100_000))
 				const callers = 16
 				var group sync.WaitGroup
 				for range callers {
@@ -162,7 +135,7 @@ func TestCallersWhoGiveUpAndComeAgainAreBounded(t *testing.T) {
 					})
 				}
 				group.Wait()
-				if most := store.most.Load(); most > 2*(callers+15) { // ReserveAny looks at all at once
+				if most := most.Load(); most > 2*(callers+15) { // ReserveAny looks at all at once
 					t.Errorf("the store works on %d calls at once, for %d callers", most, callers)
 				}
 				time.Sleep(3 * time.Second)
@@ -174,17 +147,6 @@ func TestCallersWhoGiveUpAndComeAgainAreBounded(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A pacedStore decides, and answers as much later as the test says. It heeds contexts.
-type pacedStore struct {
-	*memstore.Store
-	takes func(key string) time.Duration
-}
-
-func (s *pacedStore) Do(ctx context.Context, b *driver.Batch) error {
-	slow := slowStore{s.Store, s.takes(b.Ops[0].Key)}
-	return slow.Do(ctx, b)
 }
 
 // callers make calls with deadlines of up to patience, again at once, for some time. It returns how many calls were
@@ -232,8 +194,7 @@ func TestCallersWhoCannotWaitForTheStoreAreNotCharged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var takes atomic.Int64
-				store := &pacedStore{memstore.New(nil), func(string) time.Duration { return time.Duration(takes.Load()) }}
-				l := newLimiter(t, store, nil, sash.PerDay(100_000))
+				l := newLimiter(t, slowBy(func() time.Duration { return time.Duration(takes.Load()) }), nil, sash.PerDay(100_000))
 				allow := func(ctx context.Context) (sash.Result, error) { return ask(ctx, l) }
 				charged := func() int64 { return 100_000 - remaining(t, l, "k") }
 
@@ -269,8 +230,7 @@ func TestCallersWhoCannotWaitForTheStoreAreNotCharged(t *testing.T) {
 
 func TestACallThatIsNotSentSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &pacedStore{memstore.New(nil), func(string) time.Duration { return 2 * time.Millisecond }}
-		l := newLimiter(t, store, nil, sash.PerDay(100_000))
+		l := newLimiter(t, slowStore(2*time.Millisecond), nil, sash.PerDay(100_000))
 		allow := func(patience time.Duration) (time.Duration, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
@@ -278,9 +238,7 @@ func TestACallThatIsNotSentSaysSo(t *testing.T) {
 			_, err := l.Allow(ctx, "k")
 			return time.Since(began), err
 		}
-		if _, err := allow(time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		must(allow(time.Minute))(t)
 		took, err := allow(time.Millisecond)
 		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sash.ErrUnavailable) || took != time.Millisecond {
 			t.Errorf("after %v: %v", took, err)
@@ -326,11 +284,10 @@ func TestHalfOfTheCallsThatAreSentAreAdmitted(t *testing.T) {
 	for patience := 500 * time.Microsecond; patience < 4*time.Millisecond; patience *= 2 {
 		synctest.Test(t, func(t *testing.T) {
 			var asked atomic.Uint64
-			store := &pacedStore{memstore.New(nil), func(string) time.Duration {
+			l := newLimiter(t, slowBy(func() time.Duration {
 				random := rand.New(rand.NewPCG(asked.Add(1), 2))
 				return 100*time.Microsecond + time.Duration(random.Int64N(int64(1900*time.Microsecond)))
-			}}
-			l := newLimiter(t, store, nil, sash.PerDay(100_000))
+			}), nil, sash.PerDay(100_000))
 			made, admitted := callers(t, patience, time.Second, func(ctx context.Context) (sash.Result, error) { return l.Allow(ctx, "k") })
 			time.Sleep(time.Second) // for looks that outlive their callers
 			lost := 100_000 - remaining(t, l, "k") - admitted

@@ -27,29 +27,6 @@ func credentials(n int) []sash.Subject {
 	return pool
 }
 
-func TestAnyUsesEverySubjectUpToItsLimit(t *testing.T) {
-	eachWay(t, func(t *testing.T, store driver.Store) {
-		l := newLimiter(t, store, nil, sash.PerMinute(4))
-		pool := credentials(3 * driver.ChoiceGroup)
-		used := make([]int, len(pool))
-		for range 4 * len(pool) {
-			i, res, err := l.AllowAny(t.Context(), pool...)
-			if err != nil || !res.Allowed {
-				t.Fatalf("refused while there is room: %+v, %v", res, err)
-			}
-			used[i]++
-		}
-		for i, n := range used {
-			if n != 4 || remaining(t, l, pool[i].Key) != 0 {
-				t.Errorf("subject %d was charged %d times", i, n)
-			}
-		}
-		if i, res, err := l.AllowAny(t.Context(), pool...); err != nil || res.Allowed || res.RetryAfter <= 0 || i < 0 {
-			t.Errorf("all are full: subject %d, %+v, %v", i, res, err)
-		}
-	})
-}
-
 // A store that cannot decide in one step takes two round trips, however many subjects of a group there are.
 func TestAnyAsksAsLittleAsItCan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -110,9 +87,7 @@ func TestAnyBeginsAnywhere(t *testing.T) {
 	seen := map[int]int{}
 	for range 200 {
 		for _, s := range pool {
-			if err := l.Reset(t.Context(), s.Key); err != nil {
-				t.Fatal(err)
-			}
+			check(t, l.Reset(t.Context(), s.Key))
 		}
 		i, _, err := l.AllowAny(t.Context(), pool...)
 		if err != nil {
@@ -166,16 +141,9 @@ func TestBookAnyTakesTheShortestQueue(t *testing.T) {
 func layers(t *testing.T, store driver.Store) map[string]driver.Store {
 	t.Helper()
 	guard := func(store driver.Store) driver.Store {
-		guarded, err := failover.New(store, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return guarded
+		return must(failover.New(store, nil))(t)
 	}
-	leased, err := lease.New(store, time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	leased := must(lease.New(store, time.Millisecond))(t)
 	return map[string]driver.Store{
 		"none": store, "coalesce": stack.GroupCommit(store), "lease": leased, "failover": guard(store),
 		"failover, coalesce and lease": guard(stack.GroupCommit(leased)),
@@ -366,10 +334,7 @@ func TestAProcessThatEndsLeavesAtMostOneChargeForEachSubjectApart(t *testing.T) 
 
 func remaining(t *testing.T, l *sash.Limiter, key string) int64 {
 	t.Helper()
-	res, err := l.Peek(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must(l.Peek(t.Context(), key))(t)
 	return res.Remaining
 }
 

@@ -116,13 +116,10 @@ func TestAStreamIsSettledAtItsEnd(t *testing.T) {
 		return status.Error(codes.Unauthenticated, "wrong password")
 	})
 	for i := range 3 {
-		stream, err := begin(t.Context(), t, client)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := must(begin(t.Context(), t, client))(t)
 		wantLeft(t, limiter, "open:shared:x", 2)
 		wantLeft(t, limiter, "failed:shared:x", 2-int64(i))
-		_, err = begin(t.Context(), t, client)
+		_, err := begin(t.Context(), t, client)
 		wantCode(t, err, codes.ResourceExhausted)
 		if i < 2 { // a stream may end at any moment
 			wantRetryAfter(t, err, time.Second)
@@ -170,14 +167,11 @@ func TestAClientThatLeavesHasFailed(t *testing.T) {
 				})
 				ctx, leave := c.leave(t.Context())
 				defer leave()
-				stream, err := begin(ctx, t, client)
-				if err != nil {
-					t.Fatal(err)
-				}
+				stream := must(begin(ctx, t, client))(t)
 				if c.code == codes.Canceled {
 					leave()
 				}
-				_, err = stream.Recv()
+				_, err := stream.Recv()
 				close(gone)
 				wantCode(t, err, c.code)
 				<-ended

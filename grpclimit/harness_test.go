@@ -30,31 +30,30 @@ func newClock() clock {
 	return clock{judge.NewClock(time.Date(2026, time.March, 1, 12, 10, 0, 0, time.UTC))}
 }
 
+// must returns what gives a test the value, and ends the test if there is an error: must(sash.New(store, nil, limit))(t).
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
 func newLimiter(t testing.TB, store driver.Store, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
-	l, err := sash.New(store, nil, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return must(sash.New(store, nil, limits...))(t)
 }
 
 func onServer(t testing.TB, l *sash.Limiter, key grpclimit.KeyFunc, opts *grpclimit.ServerOptions) *grpclimit.ServerInterceptor {
 	t.Helper()
-	s, err := grpclimit.NewServerInterceptor(l, key, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return must(grpclimit.NewServerInterceptor(l, key, opts))(t)
 }
 
 func onLayers(t testing.TB, l *sash.Limiter, opts *grpclimit.ServerOptions, layers ...grpclimit.Layer) *grpclimit.ServerInterceptor {
 	t.Helper()
-	s, err := grpclimit.NewServerLayers(l, layers, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return must(grpclimit.NewServerLayers(l, layers, opts))(t)
 }
 
 // A service returns the payload of a request.
@@ -133,14 +132,6 @@ func wantRetryAfter(t testing.TB, err error, want time.Duration) {
 	}
 }
 
-// wantRetryFrom is wantRetryAfter for a random time from least to twice that.
-func wantRetryFrom(t testing.TB, err error, least time.Duration) {
-	t.Helper()
-	if got, ok := grpclimit.RetryAfter(err); !ok || got < least || got > 2*least {
-		t.Errorf("retry after %v, %v; want %v to %v: %v", got, ok, least, 2*least, err)
-	}
-}
-
 // violations returns what a real client finds in an error's details.
 func violations(t testing.TB, err error) []*errdetails.QuotaFailure_Violation {
 	t.Helper()
@@ -151,13 +142,6 @@ func violations(t testing.TB, err error) []*errdetails.QuotaFailure_Violation {
 	}
 	t.Fatalf("no QuotaFailure in %v", err)
 	return nil
-}
-
-// failing returns a store that fails with err.
-func failing(err error) driver.Store {
-	store := storetest.NewFaulty(memstore.New(nil))
-	store.Fail(err)
-	return store
 }
 
 // hanging returns a store whose calls wait until their context ends, and send on calls, which may be nil.

@@ -84,11 +84,7 @@ func TestKeys(t *testing.T) {
 
 func apiKey(t *testing.T, name string, hmacKey []byte) grpclimit.KeyFunc {
 	t.Helper()
-	key, err := grpclimit.APIKey(name, hmacKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
+	return must(grpclimit.APIKey(name, hmacKey))(t)
 }
 
 func TestCallsThatCannotBeCharged(t *testing.T) {

@@ -28,8 +28,7 @@ type ServerOptions struct {
 	Outcome OutcomeFunc
 	// FailOpen admits calls while the store fails: there is no limit at all then. It suits limits that are a courtesy
 	// rather than a protection, and is an error beside a layer of Failures. Watch OnError. By default calls end with
-	// Unavailable and a random RetryInfo of 5 to 10 seconds: a store often fails under load, when a limit has something to
-	// protect.
+	// Unavailable and a random RetryInfo of 5 to 10 seconds.
 	FailOpen bool
 	// Timeout is the longest that a decision may take, and that the end of a call waits for the release of a charge. A slower
 	// store has failed. Zero is a second; negative is as long as the call's context allows, and a second for a release.
@@ -246,12 +245,10 @@ func User(user func(context.Context) (id string, ok bool)) KeyFunc {
 	return middleware.User(func(call Call) context.Context { return call.Context }, user)
 }
 
-// Join combines the keys of all functions into one, such as a user's calls of one method. The first error
-// is the result. No function at all, or a nil one, is an error on every call.
+// Join combines the keys of all functions into one, such as a user's calls of one method: see [middleware.Join].
 func Join(keys ...KeyFunc) KeyFunc { return middleware.Join(keys...) }
 
-// FirstOf returns the first key that the call has. It goes on to the next function on [ErrNoKey], and on
-// no other error, such as [ErrBadKey]. No function at all, or a nil one, is an error on every call.
+// FirstOf returns the first key that the call has: see [middleware.FirstOf].
 func FirstOf(keys ...KeyFunc) KeyFunc { return middleware.FirstOf(keys...) }
 
 // PeerAddress is a [KeyFunc]: the address at the other end of the connection, by its /64 for

@@ -12,6 +12,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/httplimit"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 )
 
@@ -69,20 +70,6 @@ func TestClientsThatHangUpDoNotFillALimit(t *testing.T) {
 	}
 }
 
-// A leavingStore admits a call whose client leaves before the answer arrives.
-type leavingStore struct {
-	*memstore.Store
-	client *leaver
-}
-
-func (s leavingStore) Do(ctx context.Context, b *driver.Batch) error {
-	err := s.Store.Do(ctx, b)
-	if b.Ops[0].Kind == driver.Charge {
-		s.client.gone = true
-	}
-	return err
-}
-
 // A leaver is a context that ends without closing Done.
 type leaver struct {
 	context.Context
@@ -96,9 +83,14 @@ func (l *leaver) Err() error {
 	return nil
 }
 
+// The store admits a call whose client leaves before the answer arrives.
 func TestTheHandlerDoesNotRunForAClientThatHasGone(t *testing.T) {
-	client := &leaver{Context: context.Background()}
-	limiter := newLimiter(t, leavingStore{memstore.New(nil), client}, nil, sash.Every(3, 10*time.Minute))
+	client, inner := &leaver{Context: context.Background()}, memstore.New(nil)
+	limiter := newLimiter(t, drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+		err := inner.Do(ctx, b)
+		client.gone = client.gone || b.Ops[0].Kind == driver.Charge
+		return err
+	}), nil, sash.Every(3, 10*time.Minute))
 	h := newLayers(t, limiter, nil, failures(httplimit.Shared("x")))(
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") }))
 	wantStatus(t, get(h, "POST", "/", func(r *http.Request) { *r = *r.WithContext(client) }), 499)
@@ -150,7 +142,8 @@ func TestAHandlerThatSendsNothingAfterAHangUpHasNotSucceeded(t *testing.T) {
 			return context.WithTimeout(ctx, time.Second)
 		}, 2}, // not the client's fault
 	} {
-		bubble(t, name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			t.Log(name)
 			limiter := newLimiter(t, memstore.New(nil), nil, sash.PerHour(3))
 			layer := failures(httplimit.Shared("x"))
 			layer.ResetOnSuccess = true

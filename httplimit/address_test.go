@@ -194,9 +194,5 @@ func TestAProxyOnAUnixSocket(t *testing.T) {
 
 func newClientAddress(t *testing.T, opts *httplimit.AddressOptions) *httplimit.ClientAddress {
 	t.Helper()
-	v, err := httplimit.NewClientAddress(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return must(httplimit.NewClientAddress(opts))(t)
 }

@@ -128,7 +128,6 @@ func (o *Options) fail(w http.ResponseWriter, r *http.Request, err error, next h
 	}
 }
 
-// refuse answers a request that a limit has no room for.
 func (o *Options) refuse(w http.ResponseWriter, r *http.Request, res sash.Result, quotas []quota) {
 	d := Denial{Status: http.StatusTooManyRequests, Result: res}
 	for _, q := range quotas {

@@ -115,10 +115,7 @@ func TestTimesAreRoundedUp(t *testing.T) {
 }
 
 func TestCalendarFields(t *testing.T) {
-	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	berlin := must(time.LoadLocation("Europe/Berlin"))(t)
 	for _, c := range []struct {
 		name   string
 		at     time.Time

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"example.com/sash"
@@ -26,31 +25,30 @@ func newClock() clock { return clock{judge.NewClock(start)} }
 
 func (c clock) store() *memstore.Store { return memstore.New(&memstore.Options{Now: c.Now}) }
 
+// must returns what gives a test the value, and ends the test if there is an error: must(sash.New(store, nil, limit))(t).
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
 func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
-	l, err := sash.New(store, opts, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return must(sash.New(store, opts, limits...))(t)
 }
 
 func newMiddleware(t testing.TB, l *sash.Limiter, key httplimit.KeyFunc, opts *httplimit.Options) httplimit.Middleware {
 	t.Helper()
-	m, err := httplimit.New(l, key, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return must(httplimit.New(l, key, opts))(t)
 }
 
 func newLayers(t testing.TB, l *sash.Limiter, opts *httplimit.Options, layers ...httplimit.Layer) httplimit.Middleware {
 	t.Helper()
-	m, err := httplimit.NewLayers(l, layers, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return must(httplimit.NewLayers(l, layers, opts))(t)
 }
 
 var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
@@ -127,12 +125,6 @@ func wantPanic(t testing.TB, want any, f func()) {
 	f()
 }
 
-// bubble runs a subtest whose clock is its own.
-func bubble(t *testing.T, name string, f func(t *testing.T)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
-}
-
 // A sink is a ResponseWriter that is used for one request after another.
 type sink struct{ header http.Header }
 
@@ -167,10 +159,7 @@ func TestAllocationsOfARequest(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			limiter := newLimiter(t, memstore.New(nil), nil, two...)
 			h := newLayers(t, limiter, &httplimit.Options{Dialect: c.dialect}, c.layers...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-			r, err := http.NewRequestWithContext(t.Context(), "GET", "/", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must(http.NewRequestWithContext(t.Context(), "GET", "/", nil))(t)
 			r.RemoteAddr = "203.0.113.9:4711"
 			r.Header.Set("Plan", "pro")
 			w := &sink{http.Header{}}

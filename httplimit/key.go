@@ -92,12 +92,10 @@ func PatternOf(mux *http.ServeMux) KeyFunc {
 	}
 }
 
-// Join combines the keys of all functions into one, such as a user's requests to one route. The first
-// error is the result. No function at all, or a nil one, is an error on every request.
+// Join combines the keys of all functions into one, such as a user's requests to one route: see [middleware.Join].
 func Join(keys ...KeyFunc) KeyFunc { return middleware.Join(keys...) }
 
-// FirstOf returns the first key that the request has. It goes on to the next function on [ErrNoKey],
-// and on no other error, such as [ErrBadKey]. No function at all, or a nil one, is an error on every request.
+// FirstOf returns the first key that the request has: see [middleware.FirstOf].
 func FirstOf(keys ...KeyFunc) KeyFunc { return middleware.FirstOf(keys...) }
 
 // Reads reports whether the request's method promises to change nothing (GET, HEAD, OPTIONS, TRACE):

@@ -106,10 +106,7 @@ func TestFailures(t *testing.T) {
 // visit sends a request to a real server.
 func visit(t *testing.T, server *httptest.Server, method, path string, header ...string) answer {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must(http.NewRequestWithContext(t.Context(), method, server.URL+path, nil))(t)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
 	}
@@ -118,10 +115,7 @@ func visit(t *testing.T, server *httptest.Server, method, path string, header ..
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must(io.ReadAll(res.Body))(t)
 	return answer{res.StatusCode, res.Header, string(body)}
 }
 

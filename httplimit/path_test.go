@@ -183,10 +183,7 @@ func TestPathAsAKey(t *testing.T) {
 	statuses := func(paths ...string) (all []int) {
 		for _, p := range paths {
 			all = append(all, get(h, "GET", "/", func(r *http.Request) {
-				u, err := url.ParseRequestURI(p)
-				if err != nil {
-					t.Fatal(err)
-				}
+				u := must(url.ParseRequestURI(p))(t)
 				r.URL = u
 			}).status)
 		}

@@ -115,6 +115,7 @@ func TestKeys(t *testing.T) {
 	secret := []byte("0123456789abcdef")
 	failed := errors.New("failed")
 	fails := func(*http.Request) (string, error) { return "", failed }
+	exempt := func(*http.Request) (string, error) { return "", httplimit.ErrExempt }
 	hashed := func(s string) string { return "apikey:" + sash.Secret(secret, s) }
 	with := func(name string, values ...string) func(*http.Request) {
 		return func(r *http.Request) { r.Header[http.CanonicalHeaderKey(name)] = values }
@@ -156,11 +157,7 @@ func TestKeys(t *testing.T) {
 
 func apiKey(t *testing.T, header string, hmacKey []byte) httplimit.KeyFunc {
 	t.Helper()
-	key, err := httplimit.APIKey(header, hmacKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
+	return must(httplimit.APIKey(header, hmacKey))(t)
 }
 
 // A program whose configuration lacks the HMAC key does not start.
@@ -178,8 +175,6 @@ func TestAnAPIKeyNeedsAnHMACKeyAndAHeader(t *testing.T) {
 		}
 	}
 }
-
-func exempt(*http.Request) (string, error) { return "", httplimit.ErrExempt }
 
 func TestReadsAndWrites(t *testing.T) {
 	for method, reads := range map[string]bool{"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "POST": false, "PUT": false, "PATCH": false, "DELETE": false, "QUERY": false} {

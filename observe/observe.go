@@ -39,7 +39,6 @@ func (a all) Observe(ctx context.Context, d sash.Decision) {
 	}
 }
 
-// outcome names how a decision ended.
 func outcome(d *sash.Decision) string {
 	switch {
 	case d.Err != nil:
@@ -52,7 +51,6 @@ func outcome(d *sash.Decision) string {
 	return "allowed"
 }
 
-// errorType returns the class of an error.
 func errorType(err error) string {
 	switch {
 	case errors.Is(err, sash.ErrUnavailable):
@@ -124,7 +122,6 @@ func (s spans) Observe(ctx context.Context, d sash.Decision) {
 	}
 }
 
-// attributes returns those that metrics and spans have.
 func attributes(d *sash.Decision) []attribute.KeyValue {
 	attrs := make([]attribute.KeyValue, 0, 6)
 	attrs = append(attrs, attribute.String("sash.prefix", d.Prefix), attribute.String("sash.outcome", outcome(d)))

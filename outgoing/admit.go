@@ -146,14 +146,12 @@ func (r *refusal) because(cause error) error {
 	return &CoolDownError{Key: r.key, RetryAfter: r.wait, Cause: cause}
 }
 
-// longer replaces a refusal by one with a longer wait.
 func (r *refusal) longer(key string, wait time.Duration) {
 	if wait > r.wait {
 		r.key, r.wait = key, wait
 	}
 }
 
-// cooling looks for cool-downs of the call's buckets.
 func (t *Transport) cooling(ctx context.Context, call *Call) (longest refusal, err error) {
 	for _, key := range call.cooling() {
 		d, err := t.cool.remaining(ctx, key)
@@ -242,7 +240,6 @@ func (t *Transport) charge(
 	return i, res, nil, err
 }
 
-// refusal returns why the limits refused a call.
 func (t *Transport) refusal(call Call, wholes []sash.Subject, res sash.Result) *refusal {
 	by, _ := res.RefusedBy()
 	if wait := t.learned.room(call, wholes, res, t.prefix); wait > 0 {

@@ -111,14 +111,10 @@ func (a *arriving) fold(req *driver.Request, answer driver.Answer, paced int) dr
 	return answer
 }
 
-// What is on its way when an API refuses the first request is refused too. So those that may wait are paced, over all processes:
-//
-//   - While refusals have lowered the limit, its units are spread evenly over the shortest window.
-//   - While a window is full, or the API has nothing left, and for a window after that, they start at least as far apart
-//     as the longest way that a request has taken, and at most half as far as evenly.
-//   - While a refusal suggests that the limit is lower, likewise, and at most as far as evenly.
-
 // pace returns the limit that paces a request, in addition to those of its bucket, of which the one with the shortest window is given.
+// What is on its way when an API refuses the first request is refused too, so those that may wait are paced, over all processes, as
+// the documentation of the package says under Arrival and What it learns: evenly where refusals have lowered the limit, and otherwise
+// as far apart as the longest way, at most half as far as evenly while a window is full, and as far while a refusal is a suspicion.
 func (a *arriving) pace(req *driver.Request, shortest driver.Limit) (pace driver.Limit, paced bool) {
 	if req.Within == 0 {
 		return pace, false

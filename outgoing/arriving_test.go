@@ -15,27 +15,11 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/outgoing"
 	"example.com/sash/redisstore"
 )
-
-// A seeing store records the policies of its decisions.
-type seeing struct {
-	driver.Passthrough
-	mu       sync.Mutex
-	policies []*driver.Policy
-	within   []int64
-}
-
-func (s *seeing) Do(ctx context.Context, b *driver.Batch) error {
-	if op := &b.Ops[0]; op.Kind == driver.Charge && len(b.Ops) == 1 {
-		s.mu.Lock()
-		s.policies, s.within = append(s.policies, op.Policy), append(s.within, op.Within)
-		s.mu.Unlock()
-	}
-	return s.Store.Do(ctx, b)
-}
 
 func TestWindowsAreLongerInTheStoreAndNowhereElse(t *testing.T) {
 	for algorithm, longer := range map[sash.Algorithm]int64{
@@ -45,12 +29,18 @@ func TestWindowsAreLongerInTheStoreAndNowhereElse(t *testing.T) {
 		if algorithm.Exact() {
 			limits = append(limits, sash.PerCalendar(100, sash.CalendarDay, nil))
 		}
-		store := &seeing{Passthrough: driver.Passthrough{Store: newStore()}}
+		inner := newStore()
+		var got []driver.Limit // of the first decision
+		store := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+			if op := &b.Ops[0]; op.Kind == driver.Charge && got == nil {
+				got = op.Policy.Limits
+			}
+			return inner.Do(ctx, b)
+		})
 		rt := newTransport(t, store, answer(200), outgoing.Options{
 			Refuse: true, Spread: 300 * time.Millisecond, Algorithm: algorithm,
 		}, limits...)
 		ok(t, rt)
-		got := store.policies[0].Limits
 		if got[0].Window != 5_000_000+longer || got[1].Window != 60_000_000+longer || algorithm.Exact() && got[2].Period != driver.Day {
 			t.Errorf("%v: the store has the limits %v", algorithm, got)
 		}

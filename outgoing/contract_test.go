@@ -56,11 +56,8 @@ func TestTheBodyOfARequestIsAlwaysClosed(t *testing.T) {
 			var body *watched
 			for range 2 { // the first fills the bucket
 				body = &watched{Reader: strings.NewReader("text")}
-				req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/", body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				_, err = rt.RoundTrip(req) //nolint:bodyclose // there is no answer
+				req := must(http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/", body))(t)
+				_, err := rt.RoundTrip(req) //nolint:bodyclose // there is no answer
 				if err == nil || errors.Is(err, sash.ErrCostAboveLimit) != (name == "a cost above the limit") {
 					t.Fatal(err)
 				}

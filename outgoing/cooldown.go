@@ -113,7 +113,6 @@ func (c *coolDowns) inStore(ctx context.Context, key string, begin driver.CoolDo
 	}, nil
 }
 
-// cool has the store begin a cool-down.
 func (c *coolDowns) cool(ctx context.Context, key string, begin driver.CoolDown) (driver.CoolDown, error) {
 	of := driver.Settlement{Request: driver.Request{Key: key, Policy: noLimits}}
 	b := driver.Batch{Ops: []driver.Op{{Kind: driver.Cool, Settlement: of, CoolDown: begin}}}

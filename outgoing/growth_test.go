@@ -147,6 +147,22 @@ func TestACoolDownGrowsOnceForRequestsRefusedTogether(t *testing.T) {
 	})
 }
 
+// Two requests are refused together, and the longer cool-down is the store's already when the shorter one arrives.
+func TestACoolDownEndsNoLongerOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, opts := newStore(), outgoing.Options{Refuse: true}
+		other := newTransport(t, store, answer(429, "Retry-After: 60"), opts, sash.PerHour(5000))
+		rt := newTransport(t, store, func(w http.ResponseWriter, req *http.Request) {
+			sent(t, other)
+			answer(429, "Retry-After: 5")(w, req)
+		}, opts, sash.PerHour(5000))
+		sent(t, rt)
+		if d := coolDown(t, rt); d != time.Minute {
+			t.Errorf("it pauses for %v, want a minute", d)
+		}
+	})
+}
+
 var errDown = errors.New("connection refused")
 
 // downStore returns a store that fails.
@@ -262,13 +278,10 @@ func TestNothingIsLearntFromAStoreThatDidNotCount(t *testing.T) {
 	for name, mode := range map[string]failover.Mode{"open": failover.Open, "local": failover.Local} {
 		bubble(t, name, func(t *testing.T) {
 			down := downStore()
-			store, err := failover.New(down, &failover.Options{
+			store := must(failover.New(down, &failover.Options{
 				Modes: failover.Modes{Rules: []failover.Rule{{Mode: mode}}},
 				Local: memstore.New(nil), Instances: func() int { return 2 },
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			api := &scripted{answers: []http.HandlerFunc{answer(200)}}
 			rt := newTransport(t, store, api.ServeHTTP, outgoing.Options{Refuse: true}, sash.PerDay(5000))
 			calls := func(says http.HandlerFunc) {

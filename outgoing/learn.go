@@ -67,10 +67,8 @@ func span(l sash.Limit) time.Duration {
 	return l.Window
 }
 
-// risen reports whether a level is gone.
 func (c level) risen(now time.Time) bool { return !now.Before(c.ends()) }
 
-// ends returns when a level is gone.
 func (c level) ends() time.Time {
 	if c.suspected {
 		return c.at
@@ -149,7 +147,6 @@ func (c *levels) room(call Call, subjects []sash.Subject, res sash.Result, prefi
 	return wait
 }
 
-// charged records that a call was admitted.
 func (c *levels) charged(subjects []sash.Subject) {
 	now := time.Now()
 	c.mu.Lock()

@@ -92,7 +92,6 @@ func (m *Meter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// begin prepares for another JSON value.
 func (m *Meter) begin() { m.scan, m.ending = scanner{value: m.value, end: m.end}, false }
 
 func (m *Meter) value(path, text []byte) {

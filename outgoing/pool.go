@@ -86,7 +86,6 @@ func checkCredential(secret string) error {
 	return nil
 }
 
-// originOf returns a URL's scheme, host and port.
 func originOf(u *url.URL) string {
 	scheme, port := strings.ToLower(u.Scheme), u.Port()
 	if port == "" {
@@ -95,7 +94,6 @@ func originOf(u *url.URL) string {
 	return scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
-// sign returns a copy of the request with a credential.
 func (p *Pool) sign(req *http.Request, c *credential) *http.Request {
 	signed := req.Clone(req.Context())
 	if signed.Header == nil {
@@ -164,7 +162,6 @@ type tries struct {
 	suspect *Call         // the call with the credential of a 403 that may be about the request
 }
 
-// with returns the call with one credential of its pool.
 func (c *Call) with(cred *credential) Call {
 	one := *c
 	one.credential = cred

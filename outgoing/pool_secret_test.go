@@ -18,7 +18,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/memstore"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/outgoing"
 )
 
@@ -141,7 +141,14 @@ func TestACredentialIsNowhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	failing := func(req *http.Request) (*http.Response, error) { return nil, fmt.Errorf("cannot send %v", req.Header) }
-	rt := pooled(t, keys{newStore(), &logged}, pool, outgoing.Options{Refuse: true, Base: roundTripper(failing)}, sash.PerMinute(1))
+	inner := newStore()
+	store := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+		for _, op := range b.Ops {
+			logged.WriteString(op.Key)
+		}
+		return inner.Do(ctx, b)
+	})
+	rt := pooled(t, store, pool, outgoing.Options{Refuse: true, Base: roundTripper(failing)}, sash.PerMinute(1))
 	for range 2 { // an error of the transport behind, and a refusal
 		_, err := get(t.Context(), rt)
 		if err == nil {
@@ -159,21 +166,6 @@ func TestACredentialIsNowhere(t *testing.T) {
 			t.Errorf("%q is in %s", form, logged.String())
 		}
 	}
-}
-
-// keys is a store that writes the keys of its decisions.
-type keys struct {
-	*memstore.Store
-	to *bytes.Buffer
-}
-
-func (k keys) Do(ctx context.Context, b *driver.Batch) error {
-	for i := range b.Ops {
-		if b.Ops[i].Kind == driver.Charge {
-			k.to.WriteString(b.Ops[i].Key)
-		}
-	}
-	return k.Store.Do(ctx, b)
 }
 
 // An error of a transport behind is what it was, without the credential in any form in which the request has it.
@@ -195,12 +187,9 @@ func TestAnErrorIsWhatItWasWithoutTheCredential(t *testing.T) {
 			[]string{token, url.QueryEscape(token), url.PathEscape(token), `t0p\"s3cret`},
 		},
 	} {
-		pool, err := outgoing.NewPool(apiTest, hmacKey, []string{token}, c.set)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pool := must(outgoing.NewPool(apiTest, hmacKey, []string{token}, c.set))(t)
 		rt := pooled(t, newStore(), pool, outgoing.Options{Base: describing{}}, sash.PerMinute(9))
-		_, err = get(t.Context(), rt)
+		_, err := get(t.Context(), rt)
 		if !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "[credential]") {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -69,11 +69,7 @@ func tokens(n int) []string {
 
 func newPool(t *testing.T, origin string, credentials ...string) *outgoing.Pool {
 	t.Helper()
-	p, err := outgoing.NewPool(origin, hmacKey, credentials, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return must(outgoing.NewPool(origin, hmacKey, credentials, nil))(t)
 }
 
 // pooled returns a transport whose requests are all charged to a pool.
@@ -146,25 +142,20 @@ func TestThePoolSharesItsSlots(t *testing.T) {
 	})
 }
 
-// nothing are keys that a variable without a value makes.
-func nothing() map[string]string {
-	secret := sash.Secret([]byte("kept with the application's other secrets"), "")
-	return map[string]string{
+// The keys are those that a variable without a value makes.
+func TestAKeyOfNothingIsAnErrorWhenTheTransportIsMade(t *testing.T) {
+	for name, key := range map[string]string{
 		"an empty key":           "",
 		"a blank key":            " \t",
 		"a key of no parts":      sash.Key(),
 		"a key of an empty part": sash.Key(""),
 		"only empty parts":       sash.Key("", ""),
 		"an empty tag":           sash.KeyTogether("", ""),
-		"a missing token":        sash.Key("api", secret),
+		"a missing token":        sash.Key("api", sash.Secret(hmacKey, "")),
 		"a missing name":         sash.Key("", "v1"),
 		"a hole":                 sash.Key("api", "", "v1"),
 		"too long":               strings.Repeat("k", sash.MaxKeyLength+1),
-	}
-}
-
-func TestAKeyOfNothingIsAnErrorWhenTheTransportIsMade(t *testing.T) {
-	for name, key := range nothing() {
+	} {
 		if _, err := outgoing.New(newStore(), outgoing.Everything(key), nil, sash.PerDay(1)); !errors.Is(err, sash.ErrInvalidKey) {
 			t.Errorf("%s: Everything(%q) gives %v", name, key, err)
 		}

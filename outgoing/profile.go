@@ -90,19 +90,9 @@ func vendors() []Profile {
 				{Path: "global", Has: []string{"true"}, Means: Everywhere},
 			},
 		},
-		{
-			Name:   "shopify",
-			Quotas: []QuotaFields{{UsedOfLimit: "X-Shopify-Shop-Api-Call-Limit"}},
-		},
-		{
-			Name:   "openai",
-			Quotas: openai,
-			Signs:  []Sign{{Path: "error.code", Has: []string{"insufficient_quota"}, Means: UsedUp}}, // the credit is used up
-		},
-		{
-			Name:   "azure-openai",
-			Quotas: openai, // some without Limit and Reset, or with -1 for what is not known
-		},
+		{Name: "shopify", Quotas: []QuotaFields{{UsedOfLimit: "X-Shopify-Shop-Api-Call-Limit"}}},
+		{Name: "openai", Quotas: openai, Signs: []Sign{{Path: "error.code", Has: []string{"insufficient_quota"}, Means: UsedUp}}},
+		{Name: "azure-openai", Quotas: openai}, // some without Limit and Reset, or with -1 for what is not known
 		{
 			Name:     "gemini",
 			Quotas:   []QuotaFields{}, // it sends no fields
@@ -116,12 +106,9 @@ func vendors() []Profile {
 			Quotas: []QuotaFields{},                                                           // it sends no fields
 			Signs:  []Sign{{Path: "message", Has: []string{"tokens per day"}, Means: UsedUp}}, // when its day ends is not documented
 		},
-		{
-			Name: "anthropic",
-			Quotas: []QuotaFields{
-				anthropic("requests"), anthropic("tokens"), anthropic("input-tokens"), anthropic("output-tokens"),
-			},
-		},
+		{Name: "anthropic", Quotas: []QuotaFields{
+			anthropic("requests"), anthropic("tokens"), anthropic("input-tokens"), anthropic("output-tokens"),
+		}},
 		{
 			Name:        "meta",
 			Quotas:      []QuotaFields{}, // its percentages are not read
@@ -208,7 +195,6 @@ const (
 	Everywhere
 )
 
-// signOf returns the meaning of a refusal by its signs.
 func (p *Profile) signOf(res *http.Response) (means Meaning, found bool) {
 	body := sync.OnceValue(func() any { return peek(res) }) // when it is needed, because that may take time
 	for _, s := range p.Signs {
@@ -219,7 +205,6 @@ func (p *Profile) signOf(res *http.Response) (means Meaning, found bool) {
 	return TooFast, false
 }
 
-// under reports whether the value at a path has the sign.
 func (s *Sign) under(value any, path []string) bool {
 	switch v := value.(type) {
 	case []any:

@@ -104,7 +104,6 @@ func number(s string) (float64, bool) {
 	return n, err == nil && !math.IsInf(n, 0)
 }
 
-// units rounds down and clamps.
 func units(n float64) int64 { return int64(min(n, sash.MaxUnits)) }
 
 // dateOf returns the server's clock, by which its resets are measured: the response's Date, or now without one.

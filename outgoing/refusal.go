@@ -27,7 +27,6 @@ type pause struct {
 // shortestCoolDown keeps a Retry-After of zero from turning refusals into a busy loop.
 const shortestCoolDown = 100 * time.Millisecond
 
-// pauseOf returns the cool-down that a response asks for.
 func pauseOf(call Call, res *http.Response, quotas []quota, now time.Time) pause {
 	var exhausted, known, refused, guessed bool
 	var reset time.Duration
@@ -63,7 +62,6 @@ func pauseOf(call Call, res *http.Response, quotas []quota, now time.Time) pause
 	return pause{refused: true, full: full, account: means == Everywhere, length: max(reset, shortestCoolDown), guessed: guessed}
 }
 
-// untilReset returns the time until the next reset of the quotas.
 func (p *Profile) untilReset(now time.Time) time.Duration {
 	if p.Resets == 0 {
 		return max(time.Hour, p.coolDown())

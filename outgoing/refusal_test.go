@@ -37,8 +37,6 @@ const (
 	openaiPaid = `{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`
 	openaiRate = `{"error":{"message":"Rate limit reached for requests","type":"requests","param":null,"code":"rate_limit_exceeded"}}`
 
-	azureRate = `{"error":{"code":"429","message":"Requests have exceeded token rate limit. Please retry after 45 seconds."}}`
-
 	geminiDay = `{"error":{"code":429,"message":"You exceeded your current quota.","status":"RESOURCE_EXHAUSTED","details":[
 		{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateContentInputTokensPerModelPerMinute-FreeTier"},
 			{"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier"}]},
@@ -65,49 +63,43 @@ func TestOneRefusalStopsAllProcesses(t *testing.T) {
 		base   http.HandlerFunc
 		want   time.Duration
 	}{
-		"429 with Retry-After":              {"", answer(429, "Retry-After: 30"), 30 * time.Second},
-		"429 with a fraction":               {"shopify", answer(429, "Retry-After: 2.0"), 2 * time.Second},
-		"429 with nothing":                  {"", answer(429), time.Second},
-		"429 with a reset":                  {"discord", answer(429, "X-RateLimit-Remaining: 0", "X-RateLimit-Reset-After: 1.470"), 1470 * time.Millisecond},
-		"Retry-After wins over a reset":     {"", answer(429, "Retry-After: 5", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 90"), 5 * time.Second},
-		"github, secondary":                 {"github", answer(403, "Retry-After: 60", "X-RateLimit-Remaining: 4000"), time.Minute},
-		"github, secondary with nothing":    {"github", answer(429, "X-RateLimit-Remaining: 4000"), time.Minute},
-		"github, exhausted":                 {"github", answer(403, "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 1777896600", "Date: Mon, 04 May 2026 12:00:00 GMT"), 10 * time.Minute},
-		"github, forbidden":                 {"github", answer(403, "X-RateLimit-Remaining: 4000"), 0},
-		"forbidden elsewhere":               {"", answer(403, "Retry-After: 60"), 0},
-		"503 with Retry-After":              {"", answer(503, "Retry-After: 7"), 7 * time.Second},
-		"503 with nothing":                  {"", answer(503), 0},
-		"200 with nothing left":             {"", answer(200, `RateLimit: "a";r=0;t=12`), 12 * time.Second},
-		"200 with nothing left, no reset":   {"", answer(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 5000"), time.Second},
-		"in-flight requests all in use":     {"", answer(200, `RateLimit-Policy: "a";q=5;qu="concurrent-requests"`, `RateLimit: "a";r=0;t=12`), 0},
-		"too long":                          {"", answer(429, "Retry-After: 99999999"), time.Hour},
-		"too short":                         {"", answer(429, "Retry-After: 0"), 100 * time.Millisecond},
-		"youtube, units used up":            {"youtube", says(403, youtubeQuota), untilMidnight},
-		"youtube, units used up, older":     {"youtube", says(403, youtubeDaily), untilMidnight},
-		"youtube, searches of the day":      {"youtube", says(429, youtubeSearches), untilMidnight},
-		"youtube, on the server's clock":    {"youtube", says(403, youtubeQuota, "Date: Sat, 01 Jan 2000 07:59:00 GMT"), time.Minute},
-		"youtube, a day of 25 hours":        {"youtube", says(403, youtubeQuota, "Date: Sun, 01 Nov 2026 07:00:00 GMT"), 25 * time.Hour},
-		"youtube, a day of 23 hours":        {"youtube", says(403, youtubeQuota, "Date: Sun, 08 Mar 2026 08:00:00 GMT"), 23 * time.Hour},
-		"youtube, Retry-After wins":         {"youtube", says(403, youtubeQuota, "Retry-After: 90"), 90 * time.Second},
-		"youtube, too fast":                 {"youtube", says(403, youtubeRate), time.Minute},
-		"youtube, another 403":              {"youtube", says(403, youtubeRights), 0},
-		"youtube, a success with the words": {"youtube", says(200, youtubeQuota), 0},
-		"youtube, not JSON":                 {"youtube", says(403, "<html>quotaExceeded</html>"), 0},
-		"github, secondary by its message":  {"github", says(403, githubSecondary, "X-RateLimit-Limit: 5000", "X-RateLimit-Remaining: 4893"), time.Minute},
-		"github, secondary, Retry-After":    {"github", says(403, githubSecondary, "Retry-After: 30"), 30 * time.Second},
-		"github, another 403":               {"github", says(403, githubRights, "X-RateLimit-Remaining: 4893"), 0},
-		"discord, a route":                  {"discord", says(429, discordRoute, "Retry-After: 2", "X-RateLimit-Scope: user"), 2 * time.Second},
-		"meta, the application":             {"meta", says(400, metaApp), time.Minute},
-		"meta, a business use case":         {"meta", says(400, metaAds), time.Minute},
-		"meta, code 104 is not code 4":      {"meta", says(400, metaProof), 0},
-		"openai, nothing is paid for":       {"openai", says(429, openaiPaid), time.Hour},
-		"openai, too fast":                  {"openai", says(429, openaiRate, "X-RateLimit-Remaining-Requests: 0", "X-RateLimit-Reset-Requests: 8.64s"), 8640 * time.Millisecond},
-		"azure-openai, too many tokens":     {"azure-openai", says(429, azureRate, "Retry-After: 45"), 45 * time.Second},
-		"gemini, the day's":                 {"gemini", says(429, geminiDay), untilMidnight},
-		"gemini, the minute's":              {"gemini", says(429, geminiMinute), time.Minute},
-		"bedrock, the day's":                {"bedrock", says(429, bedrockDay), time.Hour},
-		"bedrock, too fast":                 {"bedrock", says(429, bedrockRate), time.Second},
-		"an API that is not known at all":   {"", says(403, youtubeQuota), 0},
+		"429 with Retry-After":             {"", answer(429, "Retry-After: 30"), 30 * time.Second},
+		"429 with a fraction":              {"shopify", answer(429, "Retry-After: 2.0"), 2 * time.Second},
+		"429 with nothing":                 {"", answer(429), time.Second},
+		"429 with a reset":                 {"discord", answer(429, "X-RateLimit-Remaining: 0", "X-RateLimit-Reset-After: 1.470"), 1470 * time.Millisecond},
+		"Retry-After wins over a reset":    {"", answer(429, "Retry-After: 5", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 90"), 5 * time.Second},
+		"github, secondary":                {"github", answer(403, "Retry-After: 60", "X-RateLimit-Remaining: 4000"), time.Minute},
+		"github, secondary with nothing":   {"github", answer(429, "X-RateLimit-Remaining: 4000"), time.Minute},
+		"github, exhausted":                {"github", answer(403, "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 1777896600", "Date: Mon, 04 May 2026 12:00:00 GMT"), 10 * time.Minute},
+		"github, forbidden":                {"github", answer(403, "X-RateLimit-Remaining: 4000"), 0},
+		"forbidden elsewhere":              {"", answer(403, "Retry-After: 60"), 0},
+		"503 with Retry-After":             {"", answer(503, "Retry-After: 7"), 7 * time.Second},
+		"503 with nothing":                 {"", answer(503), 0},
+		"200 with nothing left":            {"", answer(200, `RateLimit: "a";r=0;t=12`), 12 * time.Second},
+		"200 with nothing left, no reset":  {"", answer(200, "X-RateLimit-Remaining: 0", "X-RateLimit-Limit: 5000"), time.Second},
+		"in-flight requests all in use":    {"", answer(200, `RateLimit-Policy: "a";q=5;qu="concurrent-requests"`, `RateLimit: "a";r=0;t=12`), 0},
+		"too long":                         {"", answer(429, "Retry-After: 99999999"), time.Hour},
+		"youtube, units used up":           {"youtube", says(403, youtubeQuota), untilMidnight},
+		"youtube, units used up, older":    {"youtube", says(403, youtubeDaily), untilMidnight},
+		"youtube, searches of the day":     {"youtube", says(429, youtubeSearches), untilMidnight},
+		"youtube, on the server's clock":   {"youtube", says(403, youtubeQuota, "Date: Sat, 01 Jan 2000 07:59:00 GMT"), time.Minute},
+		"youtube, a day of 25 hours":       {"youtube", says(403, youtubeQuota, "Date: Sun, 01 Nov 2026 07:00:00 GMT"), 25 * time.Hour},
+		"youtube, a day of 23 hours":       {"youtube", says(403, youtubeQuota, "Date: Sun, 08 Mar 2026 08:00:00 GMT"), 23 * time.Hour},
+		"youtube, Retry-After wins":        {"youtube", says(403, youtubeQuota, "Retry-After: 90"), 90 * time.Second},
+		"youtube, too fast":                {"youtube", says(403, youtubeRate), time.Minute},
+		"youtube, another 403":             {"youtube", says(403, youtubeRights), 0},
+		"github, secondary by its message": {"github", says(403, githubSecondary, "X-RateLimit-Limit: 5000", "X-RateLimit-Remaining: 4893"), time.Minute},
+		"github, another 403":              {"github", says(403, githubRights, "X-RateLimit-Remaining: 4893"), 0},
+		"meta, the application":            {"meta", says(400, metaApp), time.Minute},
+		"meta, a business use case":        {"meta", says(400, metaAds), time.Minute},
+		"meta, code 104 is not code 4":     {"meta", says(400, metaProof), 0},
+		"openai, nothing is paid for":      {"openai", says(429, openaiPaid), time.Hour},
+		"openai, too fast":                 {"openai", says(429, openaiRate, "X-RateLimit-Remaining-Requests: 0", "X-RateLimit-Reset-Requests: 8.64s"), 8640 * time.Millisecond},
+		"gemini, the day's":                {"gemini", says(429, geminiDay), untilMidnight},
+		"gemini, the minute's":             {"gemini", says(429, geminiMinute), time.Minute},
+		"bedrock, the day's":               {"bedrock", says(429, bedrockDay), time.Hour},
+		"bedrock, too fast":                {"bedrock", says(429, bedrockRate), time.Second},
+		"an API that is not known at all":  {"", says(403, youtubeQuota), 0},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			store, opts := newStore(), outgoing.Options{Refuse: true, Profile: vendor(t, c.vendor)}
@@ -126,12 +118,6 @@ func TestOneRefusalStopsAllProcesses(t *testing.T) {
 }
 
 // routes has a bucket for each path, all of one account.
-func routes(account string) outgoing.Route {
-	return func(req *http.Request) (outgoing.Call, error) {
-		return outgoing.Call{Key: sash.Key("bot", req.URL.Path), Account: account}, nil
-	}
-}
-
 func getPath(t *testing.T, rt http.RoundTripper, path string) error {
 	t.Helper()
 	req := newRequest(t, http.MethodGet, "http://api.test"+path, nil)
@@ -157,7 +143,10 @@ func TestARefusalForEverythingStopsAllBucketsOfTheAccount(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			store := newStore()
 			transport := func(account string, base http.HandlerFunc) http.RoundTripper {
-				return newRoundTripper(t, store, routes(account), &outgoing.Options{Refuse: true, Base: handled(base), Profile: vendor(t, "discord")}, sash.PerSecond(5))
+				route := func(req *http.Request) (outgoing.Call, error) {
+					return outgoing.Call{Key: sash.Key("bot", req.URL.Path), Account: account}, nil
+				}
+				return newRoundTripper(t, store, route, &outgoing.Options{Refuse: true, Base: handled(base), Profile: vendor(t, "discord")}, sash.PerSecond(5))
 			}
 			if err := getPath(t, transport(c.account, c.base), "/channels"); err != nil {
 				t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/outgoing"
 )
 
@@ -190,19 +191,6 @@ func TestWhatAnAttemptIsSettledTo(t *testing.T) {
 	}
 }
 
-// An extending store records the windows of bookings that are brought forward.
-type extending struct {
-	driver.Passthrough
-	windows []int64
-}
-
-func (e *extending) Do(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Kind == driver.Extend {
-		e.windows = append(e.windows, b.Ops[0].Policy.Limits[0].Window)
-	}
-	return e.Store.Do(ctx, b)
-}
-
 // sixHundred routes requests that cost 600 tokens until they are settled.
 func sixHundred(pool *outgoing.Pool) outgoing.Route {
 	return func(*http.Request) (outgoing.Call, error) {
@@ -213,7 +201,14 @@ func sixHundred(pool *outgoing.Pool) outgoing.Route {
 // A request that waits starts when the one before it is settled, not a window later, in a window that is longer by the spread.
 func TestASettlementMakesRoomForThoseWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api, store := &model{tokens: 100, takes: time.Second}, &extending{Passthrough: driver.Passthrough{Store: newStore()}}
+		api, inner := &model{tokens: 100, takes: time.Second}, newStore()
+		var windows []int64 // of bookings that are brought forward
+		store := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+			if b.Ops[0].Kind == driver.Extend {
+				windows = append(windows, b.Ops[0].Policy.Limits[0].Window)
+			}
+			return inner.Do(ctx, b)
+		})
 		opts := &outgoing.Options{Base: handled(api.ServeHTTP), Spread: 5 * time.Second}
 		rt := newRoundTripper(t, store, sixHundred(nil), opts, sash.PerMinute(1000))
 		begin := time.Now()
@@ -229,8 +224,8 @@ func TestASettlementMakesRoomForThoseWhoWait(t *testing.T) {
 		if d := time.Since(begin); d > 3*time.Second {
 			t.Errorf("two requests of a second took %v", d)
 		}
-		if len(store.windows) != 1 || store.windows[0] != 65_000_000 {
-			t.Errorf("bookings came forward in windows of %v µs", store.windows)
+		if len(windows) != 1 || windows[0] != 65_000_000 {
+			t.Errorf("bookings came forward in windows of %v µs", windows)
 		}
 	})
 }
@@ -246,15 +241,10 @@ func TestACredentialIsSettled(t *testing.T) {
 	}
 }
 
-// A plainStore only decides.
-type plainStore struct{ driver.Store }
-
-func (plainStore) Powers() driver.Powers { return 0 }
-
 // Where the store does not settle the cost stays.
 func TestSettleNeedsAStoreThatSettles(t *testing.T) {
 	for _, refuse := range []bool{false, true} {
-		store := plainStore{newStore()}
+		store := drivertest.Plain(newStore())
 		api := &model{tokens: 100}
 		opts := &outgoing.Options{Base: handled(api.ServeHTTP), Spread: -1, Refuse: refuse}
 		rt := newRoundTripper(t, store, sixHundred(nil), opts, sash.PerMinute(1000))

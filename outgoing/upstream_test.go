@@ -99,31 +99,30 @@ func answer(status int, lines ...string) http.HandlerFunc {
 
 func newStore() *memstore.Store { return memstore.New(nil) }
 
+// must returns what gives a test the value, and ends the test if there is an error: must(sash.New(store, nil, limit))(t).
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
 func newRoundTripper(t testing.TB, store driver.Store, route outgoing.Route, opts *outgoing.Options, limits ...sash.Limit) *outgoing.Transport {
 	t.Helper()
-	v, err := outgoing.New(store, route, opts, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return must(outgoing.New(store, route, opts, limits...))(t)
 }
 
 func newRequest(t testing.TB, method, url string, body io.Reader) *http.Request {
 	t.Helper()
-	v, err := http.NewRequestWithContext(t.Context(), method, url, body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return must(http.NewRequestWithContext(t.Context(), method, url, body))(t)
 }
 
 func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
-	v, err := sash.New(store, opts, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return must(sash.New(store, opts, limits...))(t)
 }
 
 // bubble runs a subtest whose clock is its own.
@@ -216,10 +215,7 @@ func (c *slowConn) Read(b []byte) (int, error) {
 // roundTrip sends a request, and closes the body of the response.
 func roundTrip(t *testing.T, rt http.RoundTripper, req *http.Request) *http.Response {
 	t.Helper()
-	res, err := rt.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must(rt.RoundTrip(req))(t)
 	_ = res.Body.Close()
 	return res
 }

@@ -76,7 +76,6 @@ var batchCases = []testCase{
 	}},
 }
 
-// charge returns a charge under the limits of a limiter.
 func charge(l *sash.Limiter, key string, cost int64) driver.Op {
 	return driver.Op{Settlement: driver.Settlement{Request: driver.Request{Key: key, Cost: cost, Policy: l.Policy()}}}
 }

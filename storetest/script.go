@@ -88,7 +88,6 @@ func (r *script) can(verb string) bool {
 		(!strings.HasPrefix(verb, "book") || has&driver.CanBook != 0 && r.under(r.limits).Policy().Bookable())
 }
 
-// supports skips a case that a store cannot run.
 func (r *script) supports(lines string) {
 	for _, word := range strings.Fields(lines) {
 		if !r.can(strings.TrimSuffix(word, ":")) {
@@ -141,7 +140,6 @@ func (r *script) line(line string) {
 	}
 }
 
-// call makes the call of a line.
 func (r *script) call(words []string, line string) *scripted {
 	r.Helper()
 	verb, args, limits := words[0], words[1:], r.limits

@@ -23,11 +23,12 @@ var countRefused = sash.Options{CountRefused: true}
 // scripted are the cases that one caller shows.
 var scriptCases = []testCase{
 	scriptOf("units are admitted and no more",
-		"a limit of N units admits N units in an instant, and not one more", nil, "5/10s", `
-		peek k: left 5 retry 0s reset 0s
+		"a limit of N units admits N units in an instant, and not one more, and a peek charges nothing", nil, "5/10s", `
+		10x peek k: left 5 retry 0s reset 0s
 		allow k 1: left 4
 		1us allow k 3: left 1
 		1us allow k 1: left 0
+		peek k: left 0 retry 0s
 		allow k 1: no left 0 by 5/10s
 		21s peek k: left 5 reset 0s
 		allow k 5`),
@@ -43,11 +44,6 @@ var scriptCases = []testCase{
 		1s allow k 1
 		8s allow k 2: no retry 1s
 		allow k 3: no retry 2s`),
-	scriptOf("a peek charges nothing", "a peek changes nothing and returns the units left", nil, "5/10s", `
-		allow k 2
-		10x peek k: left 3
-		allow k 3
-		peek k: left 0 retry 0s`),
 	scriptOf("a refusal charges nothing", "a refused call charges nothing, so it starves no caller", nil, "10/10s", `
 		allow k 7
 		20x allow k 9: no left 3

@@ -28,7 +28,6 @@ var drivers = []opener{
 	}},
 }
 
-// perKey makes a limiter for each key.
 func perKey(limiter func() func() bool) decide {
 	all := map[string]func() bool{}
 	return func(_ context.Context, key string) (bool, error) {

@@ -69,7 +69,6 @@ func stacked(store driver.Store, lease time.Duration) driver.Store {
 	return must(stack.New(store, &stack.Options{Lease: lease, Failover: failover.Options{Budget: time.Minute}}))
 }
 
-// openSash opens Sash over a store.
 func openSash(store driver.Store, w workload) decide {
 	limiter := must(sash.New(store, nil, sash.Every(w.units, w.window)))
 	return func(ctx context.Context, key string) (bool, error) {
@@ -113,7 +112,6 @@ func openThrottled(addr string, w workload) decide {
 	}
 }
 
-// limiters measures limiters on one Redis.
 func (b *bench) limiters() {
 	s := startRedis()
 	defer s.Stop()
@@ -181,7 +179,6 @@ var programs = []program{
 	},
 }
 
-// program installs and starts a program.
 func (b *bench) program(p program, redis string) (c contender, end func(), err error) {
 	dir := filepath.Join(b.dir, p.dir)
 	if err := install(b, p.dir, dir, p.get); err != nil {
@@ -235,7 +232,6 @@ func install(b *bench, name, dir string, commands [][]string) error {
 	return os.WriteFile(done, nil, 0o644)
 }
 
-// modules returns the versions of modules of this program.
 func modules(paths ...string) (versions []string) {
 	info, _ := debug.ReadBuildInfo()
 	for _, dep := range info.Deps {

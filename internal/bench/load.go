@@ -144,7 +144,6 @@ func startRedis() *server {
 
 func (s *server) flush() { check(s.FlushAll(context.Background()).Err()) }
 
-// info returns a field of a section of INFO.
 func (s *server) info(section, field string) string {
 	return must(s.InfoMap(context.Background(), section).Result())[section][field]
 }

@@ -38,7 +38,6 @@ type bench struct {
 	tables []table
 }
 
-// say reports progress.
 func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.out, "%s %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 }

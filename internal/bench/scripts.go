@@ -125,7 +125,6 @@ func (s *server) decide(by script, keys int, cost int64, limits []sash.Limit, n 
 	return s.scriptTime() / float64(n), period
 }
 
-// once measures a script in a state.
 func (s *server) once(by script, in state, n int) float64 {
 	s.flush()
 	limits, fill := in.limits, in.fill
@@ -147,7 +146,6 @@ func (s *server) memory(by script, n int) int64 {
 	return must(s.MemoryUsage(ctx, must(s.RandomKey(ctx).Result()), 0).Result())
 }
 
-// scripts measures what decisions cost Redis.
 func (b *bench) scripts() {
 	s := startRedis()
 	defer s.Stop()

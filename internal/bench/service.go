@@ -49,7 +49,6 @@ func (s *service) stop() {
 	end.Stop()
 }
 
-// build builds a command of this checkout.
 func (b *bench) build(command string) string {
 	binary := must(filepath.Abs(filepath.Join(b.dir, command)))
 	out, err := exec.CommandContext(b.ctx, "go", "build", "-o", binary, "example.com/sash/service/cmd/"+command).CombinedOutput()

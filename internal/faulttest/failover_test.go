@@ -64,14 +64,6 @@ func openWith(t testing.TB, store driver.Store, budget time.Duration) *failover.
 	return must(failover.New(store, &failover.Options{Modes: open, Budget: budget}))(t)
 }
 
-// isUp reports a store that is not used.
-func isUp(t testing.TB, store *failover.Store) {
-	t.Helper()
-	if store.State() != failover.Up {
-		t.Errorf("the store is %v", store.State())
-	}
-}
-
 // Whatever the server does, callers have their answers in time and by the policy, nothing piles up, and when
 // the fault is over the server is asked again.
 func TestFailover(t *testing.T) {

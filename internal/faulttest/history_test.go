@@ -84,14 +84,6 @@ func losesStateOnce(t testing.TB, before, after, all history) {
 	all.keepsTo(t, 2, limits...)
 }
 
-// refusesTruly reports refusals of calls that there was room for. It is for histories without failures.
-func (h history) refusesTruly(t testing.TB, limits ...sash.Limit) {
-	t.Helper()
-	if err := judge.CheckRefusals(limits, h.admitted().decisions(), h.refused().decisions()); err != nil {
-		t.Error(err)
-	}
-}
-
 // charged reports a subject whose charges cannot come from these calls, each made once.
 func (h history) charged(t testing.TB, used int64) {
 	t.Helper()
@@ -112,7 +104,9 @@ func (h history) log(t testing.TB, text string, args ...any) {
 func (h history) isExact(t testing.TB, used int64, limits ...sash.Limit) {
 	t.Helper()
 	h.keepsTo(t, 1, limits...)
-	h.refusesTruly(t, limits...)
+	if err := judge.CheckRefusals(limits, h.admitted().decisions(), h.refused().decisions()); err != nil {
+		t.Error(err)
+	}
 	if admitted := h.admitted().units(); used != admitted {
 		t.Errorf("%d units were admitted and %d are charged", admitted, used)
 	}

@@ -223,16 +223,13 @@ func TestASilentServerIsNamed(t *testing.T) {
 func firstFailure(t *testing.T, store *redisstore.Store, key string, fault func()) error {
 	t.Helper()
 	var reported error
-	guarded, err := failover.New(store, &failover.Options{
+	guarded := must(failover.New(store, &failover.Options{
 		OnError: func(err error, _ failover.Kind) { reported = err },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	l := limiter(t, guarded, sash.PerHour(1000))
 	await(t, "the store decides", func() bool { _, err := l.Allow(t.Context(), key); return err == nil })
 	fault()
-	_, err = l.Allow(t.Context(), key)
+	_, err := l.Allow(t.Context(), key)
 	if !errors.Is(err, failover.ErrBudget) || !errors.Is(err, reported) {
 		t.Fatalf("%v; reported: %v", err, reported)
 	}

@@ -67,7 +67,6 @@ func Start(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// begin starts a server for one test.
 func (s *Server) begin(t testing.TB) {
 	t.Helper()
 	s.fail = func(err error) {
@@ -138,7 +137,16 @@ func (s *Server) Do(args ...string) (any, error) {
 		}
 		s.conn, s.read = conn, bufio.NewReader(conn)
 	}
-	reply, err := s.exchange(args)
+	b := fmt.Appendf(nil, "*%d\r\n", len(args)) // as RESP2
+	for _, arg := range args {
+		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(arg), arg)
+	}
+	var reply any
+	_ = s.conn.SetDeadline(time.Now().Add(replyTimeout)) // it fails on a connection that has ended, as Write does
+	_, err := s.conn.Write(b)
+	if err == nil {
+		reply, err = readReply(s.read)
+	}
 	if err != nil {
 		s.conn.Close()
 		s.conn = nil
@@ -146,21 +154,6 @@ func (s *Server) Do(args ...string) (any, error) {
 		return nil, failed
 	}
 	return reply, err
-}
-
-// exchange sends a command and reads its reply, as RESP2.
-func (s *Server) exchange(args []string) (any, error) {
-	if err := s.conn.SetDeadline(time.Now().Add(replyTimeout)); err != nil {
-		return nil, err
-	}
-	b := fmt.Appendf(nil, "*%d\r\n", len(args))
-	for _, arg := range args {
-		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(arg), arg)
-	}
-	if _, err := s.conn.Write(b); err != nil {
-		return nil, err
-	}
-	return readReply(s.read)
 }
 
 // Must is [Server.Do] for commands that must succeed: an error fails the test.
@@ -201,7 +194,6 @@ func (s *Server) first() error {
 // errExited means that a server ended before it answered.
 var errExited = errors.New("internal/redistest: the server ended before it answered")
 
-// start starts the process and waits until it answers.
 func (s *Server) start() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err

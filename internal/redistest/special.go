@@ -31,56 +31,36 @@ import (
 
 // StartTLS starts a server that accepts only TLS, and stops it when the test ends. It also returns the
 // configuration for clients, which trusts the certificate of this server and no other.
-func StartTLS(t testing.TB, args ...string) (*Server, *tls.Config) {
-	t.Helper()
-	dir := t.TempDir()
-	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	config := &tls.Config{RootCAs: certify(t, certFile, keyFile), ServerName: "localhost", MinVersion: tls.VersionTLS12}
-	s := &Server{dir: dir}
-	s.config = func() string { // called once the port is chosen
-		return "port 0\ntls-port " + strconv.Itoa(s.port) + "\nbind 127.0.0.1\nsave \"\"\ndir " + dir + "\n" +
-			"tls-cert-file " + certFile + "\ntls-key-file " + keyFile + "\ntls-ca-cert-file " + certFile + "\ntls-auth-clients no\n"
-	}
-	s.args = args
-	s.dial = func() (net.Conn, error) {
-		return tls.DialWithDialer(&net.Dialer{Timeout: replyTimeout}, "tcp", s.Addr(), config)
-	}
-	s.begin(t)
-	return s, config
-}
-
-// certify writes a self-signed certificate and its key, and returns a pool that trusts it.
-func certify(t testing.TB, certFile, keyFile string) *x509.CertPool {
+func StartTLS(t testing.TB) (*Server, *tls.Config) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"},
 		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der, err1 := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	secret, err2 := x509.MarshalPKCS8PrivateKey(key)
+	s, trusted := &Server{dir: t.TempDir()}, x509.NewCertPool()
 	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	for name, text := range map[string][]byte{
-		certFile: cert, keyFile: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}),
-	} {
-		if err := os.WriteFile(name, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(cert)
-	return trusted
+	certFile, keyFile := filepath.Join(s.dir, "cert.pem"), filepath.Join(s.dir, "key.pem")
+	err3 := os.WriteFile(certFile, cert, 0o600)
+	err4 := os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600)
+	if err := errors.Join(err, err1, err2, err3, err4); err != nil {
+		t.Fatal(err)
+	}
+	config := &tls.Config{RootCAs: trusted, ServerName: "localhost", MinVersion: tls.VersionTLS12}
+	s.config = func() string { // called once the port is chosen
+		return fmt.Sprintf("port 0\ntls-port %d\nbind 127.0.0.1\nsave \"\"\ndir %s\ntls-cert-file %s\ntls-key-file %s\n"+
+			"tls-ca-cert-file %[3]s\ntls-auth-clients no\n", s.port, s.dir, certFile, keyFile)
+	}
+	s.dial = func() (net.Conn, error) {
+		return tls.DialWithDialer(&net.Dialer{Timeout: replyTimeout}, "tcp", s.Addr(), config)
+	}
+	s.begin(t)
+	return s, config
 }
 
 //go:embed clock/clock.c

@@ -97,18 +97,12 @@ func TestFieldsParseBack(t *testing.T) {
 // remaining returns what is left of each limit, from the store.
 func remaining(t *testing.T, store *memstore.Store, layer httplimit.Layer, limits []sash.Limit) (left []int64) {
 	t.Helper()
-	limiter, err := sash.New(store, nil, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := must(sash.New(store, nil, limits...))(t)
 	key := sash.Key("shared", "client")
 	if layer.Name != "" {
 		key = sash.Key(layer.Name) + ":" + key
 	}
-	res, err := limiter.Peek(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must(limiter.Peek(t.Context(), key))(t)
 	for _, l := range res.Limits() {
 		left = append(left, l.Remaining)
 	}
@@ -164,14 +158,11 @@ var errDown = errors.New("connection reset by peer")
 // guard returns a failover store over a store, as one of two instances.
 func guard(t *testing.T, inner driver.Store, mode failover.Mode) *failover.Store {
 	t.Helper()
-	store, err := failover.New(inner, &failover.Options{
+	store := must(failover.New(inner, &failover.Options{
 		Modes:     failover.Modes{Rules: []failover.Rule{{Mode: mode}}},
 		Local:     memstore.New(nil),
 		Instances: func() int { return 2 },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(func() { // ends the goroutine that writes the backlog
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -202,18 +193,12 @@ func TestAnOpenStoreReportsNoLimitsAndOpensNoLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := storetest.NewFaulty(newStore())
 		inner.Fail(errDown)
-		limiter, err := sash.New(guard(t, inner, failover.Open), nil, sash.PerMinute(5))
-		if err != nil {
-			t.Fatal(err)
-		}
+		limiter := must(sash.New(guard(t, inner, failover.Open), nil, sash.PerMinute(5)))(t)
 		for charge, want := range map[httplimit.Charge]int{
 			httplimit.Requests: http.StatusOK,
 			httplimit.Failures: http.StatusServiceUnavailable,
 		} {
-			limit, err := httplimit.NewLayers(limiter, []httplimit.Layer{{Key: httplimit.PeerAddress, Charge: charge}}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			limit := must(httplimit.NewLayers(limiter, []httplimit.Layer{{Key: httplimit.PeerAddress, Charge: charge}}, nil))(t)
 			reached := false
 			handler := limit(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
 			w := httptest.NewRecorder()

@@ -2,6 +2,7 @@ package roundtrip
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net/http"
@@ -51,17 +52,11 @@ type arrangement struct {
 
 func newAPI(t *testing.T, store driver.Store, a arrangement) *api {
 	t.Helper()
-	limiter, err := sash.New(store, nil, a.limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := must(sash.New(store, nil, a.limits...))(t)
 	if a.layers == nil {
 		a.layers = []httplimit.Layer{{Key: httplimit.Shared("client")}}
 	}
-	limit, err := httplimit.NewLayers(limiter, a.layers, &a.opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limit := must(httplimit.NewLayers(limiter, a.layers, &a.opts))(t)
 	served := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	return &api{handler: limit(served)}
 }
@@ -128,14 +123,21 @@ func (a *api) early() (worst time.Duration) {
 	return worst
 }
 
+// must returns what gives a test the value, and ends the test if there is an error: must(sash.New(store, nil, limit))(t).
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
 // newClient returns a transport with limits whose requests wait, which shares its charges in store.
 func newClient(t *testing.T, store driver.Store, base http.RoundTripper, limits ...sash.Limit) *outgoing.Transport {
 	t.Helper()
-	transport, err := outgoing.New(store, outgoing.Everything("api"), &outgoing.Options{Base: base}, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return transport
+	return must(outgoing.New(store, outgoing.Everything("api"), &outgoing.Options{Base: base}, limits...))(t)
 }
 
 func send(ctx context.Context, rt http.RoundTripper) (int, error) {
@@ -161,7 +163,7 @@ func stream(t *testing.T, transports []*outgoing.Transport, workers int, lasts t
 			group.Go(func() {
 				for {
 					if _, err := send(ctx, transport); err != nil {
-						if ctx.Err() == nil && !late(err) {
+						if ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
 							t.Error(err)
 						}
 						return

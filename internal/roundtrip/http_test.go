@@ -1,8 +1,6 @@
 package roundtrip
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -186,8 +184,6 @@ func TestAFailedStoreIsNotALimit(t *testing.T) {
 		})
 	}
 }
-
-func late(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 
 // The round trip over a network, with both sides on a real Redis and in real time.
 func TestOnRedisAClientIsNotRefused(t *testing.T) {
