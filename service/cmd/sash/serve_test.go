@@ -63,9 +63,7 @@ func TestALogThatNobodyReadsEndsNothing(t *testing.T) {
 	if err := errors.Join(read.Close(), write.Close(), p.interrupt()); err != nil { // stopping is logged
 		t.Fatal(err)
 	}
-	if err := <-p.ended; err != nil {
-		t.Error(err)
-	}
+	servertest.Check(t, <-p.ended)
 }
 
 const webRule = "domain: web\ndescriptors:\n- key: remote_address\n  limits: [4/1h]\n"

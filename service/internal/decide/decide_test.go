@@ -164,8 +164,7 @@ func TestRefusalsThatCountAreSeenByTheNextLook(t *testing.T) {
 
 func parse(t testing.TB, text string) *config.Config {
 	t.Helper()
-	v := must(config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: []byte(text)}))(t)
-	return v
+	return must(config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: []byte(text)}))(t)
 }
 
 // use replaces the configuration of a decider.
@@ -176,8 +175,7 @@ func use(t *testing.T, d *Decider, text string) {
 
 func newDecider(t testing.TB, cfg *config.Config, store driver.Store) *Decider {
 	t.Helper()
-	v := must(New(cfg, func(config.Place) (driver.Store, error) { return store, nil }))(t)
-	return v
+	return must(New(cfg, func(config.Place) (driver.Store, error) { return store, nil }))(t)
 }
 
 // allowed reports whether a lenient request goes ahead.
@@ -208,8 +206,7 @@ func (b *broken) Do(ctx context.Context, batch *driver.Batch) error {
 // substituted answers for a store by failure modes, as one of two instances.
 func substituted(t *testing.T, store driver.Store) *failover.Store {
 	t.Helper()
-	over := must(failover.New(store, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }}))(t)
-	return over
+	return must(failover.New(store, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }}))(t)
 }
 
 // alone returns the decider of an instance whose store never answers.

@@ -70,8 +70,7 @@ func response(t *testing.T, version string, messages ...proto.Message) *discover
 	t.Helper()
 	res := &discovery.DiscoveryResponse{VersionInfo: version, TypeUrl: TypeURL, Nonce: "nonce" + version}
 	for _, message := range messages {
-		resource := servertest.Must(anypb.New(message))(t)
-		res.Resources = append(res.Resources, resource)
+		res.Resources = append(res.Resources, servertest.Must(anypb.New(message))(t))
 	}
 	return res
 }

@@ -84,9 +84,7 @@ func beginWith(t *testing.T, rights string, shadow bool) *world {
 	t.Cleanup(func() {
 		_ = conn.Close()
 		w.stop()
-		if err := <-w.ended; err != nil {
-			t.Error(err)
-		}
+		servertest.Check(t, <-w.ended)
 	})
 	return w
 }
@@ -102,8 +100,7 @@ func (w *world) use(rules string) {
 func (w *world) left(key, value string) int64 {
 	w.t.Helper()
 	req := decide.One("ai", []config.Entry{{Key: key, Value: value}}, nil)
-	answers := servertest.Must(w.decider.Peek(w.t.Context(), req))(w.t)
-	return answers[0].Limits[0].Remaining
+	return servertest.Must(w.decider.Peek(w.t.Context(), req))(w.t)[0].Limits[0].Remaining
 }
 
 // A stream is that of one request.
@@ -466,9 +463,7 @@ func TestTheEndOfTheService(t *testing.T) {
 	undecided.ask(requestHeaders(false, ":path", "/"))
 	w.stop()
 	ending.ask(responseBody(used, true))
-	if err := ending.ends(); err != nil {
-		t.Error(err)
-	}
+	servertest.Check(t, ending.ends())
 	if left := w.left("x-user", "ann"); left != 1000-42-300 {
 		t.Errorf("%d left", left)
 	}

@@ -84,10 +84,7 @@ func (s *server) do(t *testing.T, x exchange) string {
 			input.Route = &routers.Route{Spec: s.doc, Path: x.path, PathItem: item, Method: x.method, Operation: operation}
 		}
 	}
-	res, err := s.http.Client().Do(newRequest())
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := servertest.Must(s.http.Client().Do(newRequest()))(t)
 	body, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
 	if err != nil {

@@ -84,9 +84,7 @@ func (p *port) listen(t testing.TB, server Server, handler *Handler) {
 	}()
 	t.Cleanup(func() {
 		stop()
-		if err := <-p.served; err != nil {
-			t.Error(err)
-		}
+		servertest.Check(t, <-p.served)
 	})
 }
 

@@ -153,9 +153,7 @@ func TestCommandsInFlightAreAnswered(t *testing.T) {
 			t.Errorf("%q, %v", rest, err)
 		}
 	}
-	if err := <-p.served; err != nil {
-		t.Error(err)
-	}
+	servertest.Check(t, <-p.served)
 }
 
 // refuses reports whether the port takes no new connections.
@@ -199,9 +197,7 @@ func TestOverTLS(t *testing.T) {
 		if err := client.Do(ctx, "SASH.ALLOW", "other", "ENTRY", "user", 42).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM ") {
 			t.Error(err)
 		}
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
+		servertest.Check(t, client.Close())
 	}
 	c := p.connect(t)
 	c.send(encode("PING"))

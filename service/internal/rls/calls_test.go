@@ -38,8 +38,7 @@ func limiting(t *testing.T, c *calls) *world {
 // half begins a call without a message.
 func half(t *testing.T, from *stranger) (stream uint32) {
 	t.Helper()
-	stream = servertest.Must(from.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName))(t)
-	return stream
+	return servertest.Must(from.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName))(t)
 }
 
 func (c *calls) number() int {
@@ -88,9 +87,7 @@ func TestWrongHeadersAreAnsweredWithoutAMessage(t *testing.T) {
 		w.serve(text, memstore.New(nil), &Options{Stats: counted, Access: servertest.Gate(t, tt.access)})
 		client := meet(t, w.conn.Target())
 		for range 50 {
-			if _, err := client.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName, []byte(tt.header)...); err != nil {
-				t.Fatal(err)
-			}
+			_ = servertest.Must(client.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName, []byte(tt.header)...))(t)
 		}
 		servertest.Wait(t, what+": the calls are not answered", func() bool { return client.Ended() == 50 })
 		servertest.Wait(t, what+": calls that are answered count as open", func() bool { return c.number() == 0 })
@@ -304,9 +301,7 @@ func TestHalfSentCallsCancelNoOther(t *testing.T) {
 	}
 	servertest.Wait(t, "half-sent calls too many are not cancelled", func() bool { return client.Ended() >= 16 })
 	close(finish)
-	if err := <-answered; err != nil {
-		t.Error(err)
-	}
+	servertest.Check(t, <-answered)
 }
 
 // A client that sends messages without an end, over one connection or many, holds half of what there is room for. What has come whole, was reset or has ended counts no longer.
@@ -412,9 +407,7 @@ func TestALastingStreamLasts(t *testing.T) {
 	if n := c.number(); n != 0 {
 		t.Errorf("%d calls are bounded as others", n)
 	}
-	if err := w.stop(); err != nil {
-		t.Error(err)
-	}
+	servertest.Check(t, w.stop())
 	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("it ended with %v", err)
 	}
