@@ -207,3 +207,13 @@ func (c *peer) begins(command, want string) {
 		c.t.Errorf("%s\n got %s\nwant %s…", command, got, want)
 	}
 }
+
+// gets checks the beginnings of the next replies.
+func (c *peer) gets(wants ...string) {
+	c.t.Helper()
+	for i, want := range wants {
+		if got := c.read(); !strings.HasPrefix(got, want) {
+			c.t.Errorf("reply %d: %s, want %s…", i, got, want)
+		}
+	}
+}
