@@ -200,7 +200,6 @@ func (b *ruleBody) rule(n *yaml.Node) *Rule {
 	return rule
 }
 
-// fit validates the limits of a rule, at a node, with its options and its cost.
 func (b *ruleBody) fit(at *yaml.Node, rule *Rule) {
 	if err := Fit(&rule.Options, rule.Limits); err != nil {
 		b.Fail(at, "%s", plain(err))
@@ -212,7 +211,6 @@ func (b *ruleBody) fit(at *yaml.Node, rule *Rule) {
 	}
 }
 
-// limit reads one limit in Sash's form, such as "300/1m".
 func (b *ruleBody) limit(n *yaml.Node, rule *Rule) {
 	text := b.Text("a limit", n)
 	limit, err := sash.ParseLimit(text)
@@ -247,7 +245,6 @@ func (b *ruleBody) options(rule *Rule) {
 	}
 }
 
-// plain returns the text of an error without the prefix of the library.
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "sash: ") }
 
 // resolutionSteps is the number of automatic steps in the shortest window: units are held at most a thousandth of it too long.
@@ -274,7 +271,6 @@ var envoyUnits = map[string]time.Duration{
 	"WEEK": 7 * 24 * time.Hour, "MONTH": 30 * 24 * time.Hour, "YEAR": 365 * 24 * time.Hour,
 }
 
-// envoy reads rate_limit.
 func (b *ruleBody) envoy(rule *Rule) {
 	var unit string
 	var perUnit *yaml.Node
