@@ -121,7 +121,6 @@ func TestEveryFileOfADirectoryIsReadOrNamed(t *testing.T) {
 	}
 }
 
-// next is what a watch says after a change.
 type next struct {
 	units int64
 	err   error

@@ -21,7 +21,6 @@ func withCandidate(limits, candidate string) string {
 	return text + "- key: plan\n  limits: [3/1s]\n"
 }
 
-// A twin is a decider whose observations the test keeps.
 type twin struct {
 	*Decider
 	clock *clock

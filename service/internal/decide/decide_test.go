@@ -62,7 +62,6 @@ func ask(t *testing.T, d *Decider, parts ...Part) string {
 	return strings.Join(words, " | ")
 }
 
-// one decides a request of one part.
 func one(ctx context.Context, d *Decider, req Request) (Answer, error) {
 	answers, err := d.Decide(ctx, req)
 	if err != nil {
@@ -71,19 +70,16 @@ func one(ctx context.Context, d *Decider, req Request) (Answer, error) {
 	return answers[0], nil
 }
 
-// peekOne peeks at a request of one part.
 func peekOne(ctx context.Context, d *Decider, req Request) (Answer, error) {
 	answers, err := d.Peek(ctx, req)
 	return answers[0], err
 }
 
-// named gives a request an ID.
 func named(id string, req Request) Request {
 	req.ID = id
 	return req
 }
 
-// remaining is the fewest units left of any limit.
 func remaining(a Answer) int64 {
 	tightest, _ := a.Tightest()
 	return tightest.Remaining
@@ -167,7 +163,6 @@ func parse(t testing.TB, text string) *config.Config {
 	return must(config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: []byte(text)}))(t)
 }
 
-// use replaces the configuration of a decider.
 func use(t *testing.T, d *Decider, text string) {
 	t.Helper()
 	check(t, d.Use(parse(t, text)))
@@ -178,7 +173,6 @@ func newDecider(t testing.TB, cfg *config.Config, store driver.Store) *Decider {
 	return must(New(cfg, func(config.Place) (driver.Store, error) { return store, nil }))(t)
 }
 
-// allowed reports whether a lenient request goes ahead.
 func allowed(t *testing.T, d *Decider, req Request) bool {
 	t.Helper()
 	req.Domain, req.Lenient = "d", true

@@ -61,7 +61,6 @@ func watching(t *testing.T, budget time.Duration, store driver.Store, log *slog.
 	return servertest.Must(NewHome("far", budget, store, log))(t)
 }
 
-// regionOf returns a guard of a region with a home.
 func regionOf(t *testing.T, home *Home, log *slog.Logger) *Guard {
 	t.Helper()
 	return servertest.Must(New(redisstore.New(&scripts{}, nil), Options{Home: home, Log: log}))(t)

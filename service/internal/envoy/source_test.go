@@ -204,7 +204,6 @@ func TestAConfigurationThatItsUserDoesNotTakeIsRejected(t *testing.T) {
 	}
 }
 
-// A server that is away is reported once, and again after it was back.
 func TestAServerThatIsAwayIsReportedOnce(t *testing.T) {
 	m, heard, lost := watch(t, Source{Retry: time.Millisecond})
 	for range 2 {
@@ -235,7 +234,6 @@ func TestCertificatesThatAreNotThereAreAnError(t *testing.T) {
 	}
 }
 
-// perDay is a descriptor with a limit.
 func perDay(key, value string, units uint32) *rls.RateLimitDescriptor {
 	return &rls.RateLimitDescriptor{Key: key, Value: value, RateLimit: &rls.RateLimitPolicy{Unit: rls.RateLimitUnit_DAY, RequestsPerUnit: units}}
 }

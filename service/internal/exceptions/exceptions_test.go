@@ -294,7 +294,6 @@ func TestWhileRedisIsAway(t *testing.T) {
 	}
 }
 
-// A document that no instance wrote is not followed.
 func TestADocumentWrittenByHand(t *testing.T) {
 	server := redistest.Start(t)
 	b, d := onServer(t, server.Addr(), quiet)

@@ -139,7 +139,6 @@ func TestWrongWaits(t *testing.T) {
 	}
 }
 
-// Every path that answers decisions reports that a subject is blocked.
 func TestEveryPathReportsABlock(t *testing.T) {
 	c := &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 	h := New(servertest.Decider(t, memstore.New(&memstore.Options{Now: c.read}),

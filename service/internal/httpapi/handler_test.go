@@ -66,7 +66,6 @@ func allow(h http.Handler, body string) *httptest.ResponseRecorder {
 	return send(h, http.MethodPost, "/v1/allow", body)
 }
 
-// expect compares a whole answer.
 func expect(t *testing.T, w *httptest.ResponseRecorder, status int, retryAfter, body string) {
 	t.Helper()
 	if w.Code != status || w.Header().Get("Retry-After") != retryAfter {

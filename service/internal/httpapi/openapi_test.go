@@ -41,7 +41,6 @@ type server struct {
 	seen map[string]bool // "POST /v1/allow 200"
 }
 
-// An exchange is one request to a server.
 type exchange struct {
 	method, path, body string
 	header             []string
@@ -117,7 +116,6 @@ func (g gone) Do(ctx context.Context, b *driver.Batch) error {
 	return g.broken.Do(ctx, b)
 }
 
-// panics is a store with a fault.
 type panics struct{ driver.Store }
 
 // Every operation is asked what it should be and what it should not, on a running server. Requests and answers are

@@ -19,7 +19,6 @@ func parts(of string, users ...any) string {
 	return fmt.Sprintf(`{"domain":"d","of":"%s","parts":[%s]}`, of, strings.Join(all, ","))
 }
 
-// is checks fields of an answer.
 func is(t *testing.T, got map[string]any, fields ...any) {
 	t.Helper()
 	for i := 0; i < len(fields); i += 2 {
@@ -29,7 +28,6 @@ func is(t *testing.T, got map[string]any, fields ...any) {
 	}
 }
 
-// left checks how many units users have left.
 func left(t *testing.T, h http.Handler, want map[string]float64) {
 	t.Helper()
 	for user, units := range want {

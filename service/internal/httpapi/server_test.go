@@ -41,7 +41,6 @@ func (s Server) start(t *testing.T, handler http.Handler) *running {
 	return &running{listener.Addr().String(), http.DefaultClient, func() error { end(); return <-served }}
 }
 
-// secure starts a server that speaks HTTP/2.
 func secure(t *testing.T, handler http.Handler) *running {
 	t.Helper()
 	certified := httptest.NewUnstartedServer(nil)
@@ -53,7 +52,6 @@ func secure(t *testing.T, handler http.Handler) *running {
 	return s
 }
 
-// dial connects with HTTP/2 and sends settings.
 func (s *running) dial(t testing.TB) *http2.Framer {
 	t.Helper()
 	conn := servertest.Must(tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}))(t)

@@ -125,7 +125,6 @@ func TestBookingsHoldASubjectForSeconds(t *testing.T) {
 
 var sealed = regexp.MustCompile(` token (\S+)\]$`)
 
-// tokenOf returns the token at the end of a reply.
 func tokenOf(t *testing.T, reply string) string {
 	t.Helper()
 	found := sealed.FindStringSubmatch(reply)
@@ -135,7 +134,6 @@ func tokenOf(t *testing.T, reply string) string {
 	return found[1]
 }
 
-// A reservation is settled once, over any connection.
 func TestReservationsAreSettled(t *testing.T) {
 	p := open(t, everything)
 	c, other := p.connect(t), p.connect(t)

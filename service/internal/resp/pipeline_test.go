@@ -70,7 +70,6 @@ func openGate(t *testing.T, enough int, timeout time.Duration) (*port, *gate) {
 	return p, g
 }
 
-// allows returns a pipeline of n users.
 func allows(n int) (all string) {
 	for i := range n {
 		all += encode("SASH.ALLOW", "shop", "ENTRY", "user", fmt.Sprint(i))

@@ -44,7 +44,6 @@ type port struct {
 	log    *servertest.Log
 }
 
-// invalid returns how many commands were counted as wrong.
 func (p *port) invalid() int64 { return p.stats.Snapshot().Requests.Count.Invalid }
 
 // pass moves the clock of the store.
@@ -88,7 +87,6 @@ func (p *port) listen(t testing.TB, server Server, handler *Handler) {
 	})
 }
 
-// A peer sends bytes and reads replies.
 type peer struct {
 	t    testing.TB
 	conn net.Conn
@@ -192,7 +190,6 @@ func readReply(in *bufio.Reader) (string, error) {
 	return "", fmt.Errorf("a reply begins with %q", line)
 }
 
-// is checks the reply to a command.
 func (c *peer) is(command, want string) {
 	c.t.Helper()
 	if got := c.do(command); got != want {
@@ -200,7 +197,6 @@ func (c *peer) is(command, want string) {
 	}
 }
 
-// begins checks the beginning of the reply to a command.
 func (c *peer) begins(command, want string) {
 	c.t.Helper()
 	if got := c.do(command); !strings.HasPrefix(got, want) {
@@ -208,7 +204,6 @@ func (c *peer) begins(command, want string) {
 	}
 }
 
-// gets checks the beginnings of the next replies.
 func (c *peer) gets(wants ...string) {
 	c.t.Helper()
 	for i, want := range wants {

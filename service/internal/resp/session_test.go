@@ -140,7 +140,6 @@ func TestCommandsInFlightAreAnswered(t *testing.T) {
 	servertest.Check(t, <-p.served)
 }
 
-// refuses reports whether the port takes no new connections.
 func (p *port) refuses(t *testing.T) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -35,7 +35,6 @@ func limiting(t *testing.T, c *calls, lasting ...Lasting) *world {
 	return w
 }
 
-// half begins a call without a message.
 func half(t *testing.T, from *stranger) (stream uint32) {
 	t.Helper()
 	return servertest.Must(from.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName))(t)

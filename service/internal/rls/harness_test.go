@@ -54,7 +54,6 @@ func (w *world) move(d time.Duration) {
 	w.now = w.now.Add(d)
 }
 
-// everything lets every caller do all that the protocol has.
 const everything = "anonymous: {allow: [decide, refund, override, long_windows]}"
 
 func begin(t *testing.T, text string, opts *Options) *world {

@@ -28,7 +28,6 @@ func (storeFunc) Powers() driver.Powers { return 0 }
 
 func (f storeFunc) Do(ctx context.Context, b *driver.Batch) error { return driver.OneByOne(ctx, b, f) }
 
-// charge carries out a charge.
 func charge(ctx context.Context, store driver.Store, op *driver.Op) (err error) {
 	op.Answer, err = driver.Decide(ctx, store, op.Request)
 	return err

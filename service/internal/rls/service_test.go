@@ -177,7 +177,6 @@ descriptors:
 	}
 }
 
-// limited is a request with a limit of its own.
 func limited(units uint32, unit typev3.RateLimitUnit, of string) *pb.RateLimitRequest {
 	req := request(of)
 	req.Descriptors[0].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: units, Unit: unit}
