@@ -23,8 +23,7 @@ type Rule struct {
 	Label string
 	// Limits has at least one element and is valid for sash.NewPolicy with Options. It is empty if the rule is
 	// Unlimited. If the rule Refuses, it has one limit of no units, which is not valid in a policy.
-	Limits []sash.Limit
-	// Options are for sash.New.
+	Limits  []sash.Limit
 	Options sash.Options
 	// Cost is the default cost of a request: at least 1, and not above any limit.
 	Cost int64

@@ -24,8 +24,7 @@ type Exception struct {
 	Entries []config.Entry
 	// Limits are what holds instead of the rule's. None is a ban.
 	Limits []sash.Limit
-	// Until is when it ends.
-	Until time.Time
+	Until  time.Time
 }
 
 type override struct {

@@ -37,8 +37,7 @@ var (
 type Reservation struct {
 	// Domain is that of the request. Empty is not known: it was made by an earlier version.
 	Domain string
-	// Key is the subject.
-	Key string
+	Key    string
 	// Units is what was charged. Zero is nothing, which every settlement leaves as it is.
 	Units int64
 	// At is when it was charged, or a booking will be, by the store's clock, and Delay how much later that is.
@@ -46,12 +45,9 @@ type Reservation struct {
 	Delay time.Duration
 	// Policy is the policy that limited the subject. It may have changed since.
 	Policy *driver.Policy
-	// Place is where the charge is kept.
-	Place config.Place
-	// Source is where the admission came from.
+	Place  config.Place
 	Source sash.Source
-	// ID names the settlement.
-	ID string
+	ID     string
 	// Instance is the process that charged, where the store did not.
 	Instance string
 }
