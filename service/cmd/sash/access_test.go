@@ -167,7 +167,6 @@ func (a *authority) client(t *testing.T, name string, protocols ...string) *tls.
 	return config
 }
 
-// http returns a client that speaks one protocol.
 func (a *authority) http(t *testing.T, name, protocol string) *http.Client {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: a.client(t, name, protocol), ForceAttemptHTTP2: protocol == "h2"}

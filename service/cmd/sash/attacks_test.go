@@ -146,10 +146,8 @@ func besiege(t *testing.T, binary string) *siege {
 	return s
 }
 
-// begins starts a round.
 func (s *siege) begins() { s.round, s.end = context.WithCancel(s.t.Context()) }
 
-// attacker dials from one of the addresses of attackers.
 func attacker(i int) *net.Dialer {
 	return &net.Dialer{Timeout: 20 * time.Second, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%20))}}
 }
@@ -376,7 +374,6 @@ func (s *siege) endsWithin(mib int) {
 	servertest.Wait(s.t, "goroutines are left", func() bool { return s.metric("go_goroutines") < 300 })
 }
 
-// counts waits until a counter has a value.
 func (s *siege) counts(series string, least float64) {
 	s.t.Helper()
 	servertest.Wait(s.t, fmt.Sprintf("%s is not %v", series, least), func() bool { return s.metric(series) >= least })
@@ -395,7 +392,6 @@ func (s *siege) metric(series string) float64 {
 	return n
 }
 
-// logged waits for a line of the log.
 func (s *siege) logged(line string) {
 	s.t.Helper()
 	servertest.Wait(s.t, "the log does not say: "+line, func() bool { return strings.Contains(s.logs.String(), line) })

@@ -65,7 +65,6 @@ func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	servertest.Check(p.t, chromedp.Do(p.ctx, steps...))
 }
 
-// lacks fails the test if the page shows a text.
 func (p *tab) lacks(text string) {
 	p.t.Helper()
 	if strings.Contains(p.text(`document.body.textContent`), text) {
@@ -90,7 +89,6 @@ func (p *tab) find(key, value string) {
 	p.until(`!document.getElementById('found').hidden`)
 }
 
-// text evaluates a script that returns a string.
 func (p *tab) text(script string) string {
 	p.t.Helper()
 	s, err := chromedp.Run(p.ctx, chromedp.Evaluate[string](script))
@@ -100,7 +98,6 @@ func (p *tab) text(script string) string {
 	return s
 }
 
-// until waits until a script is true.
 func (p *tab) until(script string) {
 	p.t.Helper()
 	if _, err := chromedp.Run(p.ctx, chromedp.Poll[bool](script, chromedp.WithPollingTimeout(15*time.Second))); err != nil {
@@ -109,7 +106,6 @@ func (p *tab) until(script string) {
 	}
 }
 
-// says waits until an element is shown and has texts.
 func (p *tab) says(element string, texts ...string) {
 	p.t.Helper()
 	for _, text := range texts {
@@ -139,7 +135,6 @@ func (p *tab) shortcut(key rune) {
 	}))
 }
 
-// scheme has the page light or dark.
 func (p *tab) scheme(name string) {
 	p.t.Helper()
 	p.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {

@@ -17,7 +17,6 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// openPlayground opens the page from its file.
 func openPlayground(t *testing.T, hash string) *tab {
 	t.Helper()
 	file := servertest.Must(filepath.Abs("../../internal/playground/playground.html"))(t)

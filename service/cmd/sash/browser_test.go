@@ -130,7 +130,6 @@ const (
 	sampleLog = "../../testdata/access_log_sample.log"
 )
 
-// realLog returns the name of the log that is there.
 func realLog(t *testing.T) string {
 	t.Helper()
 	if _, err := os.Stat(wholeLog); err != nil {
@@ -140,7 +139,6 @@ func realLog(t *testing.T) string {
 	return wholeLog
 }
 
-// studies runs a command of sash-logs in this process.
 func studies(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err strings.Builder

@@ -28,7 +28,6 @@ type controlPlane struct {
 	rejected  []string                // guarded by mu: the reasons
 }
 
-// put replaces all resources of the type.
 func (c *controlPlane) put(t *testing.T, resources ...proto.Message) {
 	t.Helper()
 	var all []*anypb.Any

@@ -18,7 +18,6 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// dial returns a gRPC client of the service.
 func (p *service) dial(t *testing.T) pb.RateLimitServiceClient {
 	t.Helper()
 	conn := servertest.Must(grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
@@ -161,7 +160,6 @@ func image(t *testing.T) (env, entry, args []string) {
 	return env, entry, args
 }
 
-// ratelimit returns the command under the name of Envoy's service.
 func ratelimit(t *testing.T) string {
 	t.Helper()
 	named := filepath.Join(t.TempDir(), "ratelimit")

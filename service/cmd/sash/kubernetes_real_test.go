@@ -37,7 +37,6 @@ func conforms(t *testing.T, manifests string) (bool, string) {
 	return err == nil, string(out)
 }
 
-// Every manifest is valid.
 func TestKubernetesManifestsAreValid(t *testing.T) {
 	files, err := filepath.Glob(kubernetes + "/*.yaml")
 	deeper, err2 := filepath.Glob(kubernetes + "/*/*.yaml")

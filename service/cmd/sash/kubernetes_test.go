@@ -41,7 +41,6 @@ func list(tree any, keys ...any) []any {
 	return all
 }
 
-// documents returns the trees of a file of YAML.
 func documents(t *testing.T, file string) (all []any) {
 	t.Helper()
 	for documents := yaml.NewDecoder(bytes.NewReader(readFile(t, file))); ; {
@@ -55,7 +54,6 @@ func documents(t *testing.T, file string) (all []any) {
 	}
 }
 
-// manifests returns the resources of the example by their kinds.
 func manifests(t *testing.T) map[string]any {
 	t.Helper()
 	files, err := filepath.Glob(kubernetes + "/*.yaml")

@@ -125,7 +125,6 @@ func spawn(t *testing.T, env []string, args ...string) *service {
 	return run(t, cmd)
 }
 
-// run runs a command that is sash serve.
 func run(t *testing.T, cmd *exec.Cmd) *service {
 	t.Helper()
 	s := &service{logs: &servertest.Log{}, ended: make(chan error, 1), cmd: cmd}
@@ -182,7 +181,6 @@ func (p *service) listens(t *testing.T, stdout io.Reader) <-chan struct{} {
 	return all
 }
 
-// stop interrupts the service and returns how it ended.
 func (p *service) stop(t *testing.T) error {
 	t.Helper()
 	http.DefaultClient.CloseIdleConnections() // the service would wait for a request on them
@@ -196,7 +194,6 @@ func (p *service) stop(t *testing.T) error {
 	}
 }
 
-// stopped ends the service and returns what it logged.
 func (p *service) stopped(t *testing.T) string {
 	t.Helper()
 	if err := p.stop(t); err != nil {
@@ -205,7 +202,6 @@ func (p *service) stopped(t *testing.T) string {
 	return p.logs.String()
 }
 
-// An httpReply is an answer whose body was read.
 type httpReply struct {
 	StatusCode int
 	Status     string
@@ -235,14 +231,12 @@ func sendBy(t *testing.T, client *http.Client, method, url, body string, header 
 	return httpReply{res.StatusCode, res.Status, res.Header}, string(text)
 }
 
-// get returns the status and the body of an answer.
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
 	res, body := send(t, http.MethodGet, url, "")
 	return res.StatusCode, body
 }
 
-// post sends JSON and returns the status and the answer.
 func post(t *testing.T, url, body string) (int, map[string]any) {
 	t.Helper()
 	res, text := send(t, http.MethodPost, url, body)

@@ -40,7 +40,6 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 	return p
 }
 
-// ready waits until the program is.
 func (p *process) ready(name string, is func() bool) {
 	p.t.Helper()
 	servertest.Wait(p.t, name+" does not listen", func() bool {
@@ -53,7 +52,6 @@ func (p *process) ready(name string, is func() bool) {
 	})
 }
 
-// stop ends the program by SIGTERM.
 func (p *process) stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {

@@ -32,7 +32,6 @@ func runOriginal(t *testing.T, more ...string) (http, grpc, debug, prometheus st
 	return http, grpc, debug, prometheus
 }
 
-// originalFiles returns the variables that name the configuration of testdata/original.
 func originalFiles(t *testing.T) []string {
 	t.Helper()
 	root := t.TempDir()

@@ -27,7 +27,6 @@ var asked = []struct {
 	{2, "", "user=ann"}, {3, "edge", ""},
 }
 
-// askAll sends the requests.
 func askAll(t *testing.T, client pb.RateLimitServiceClient) {
 	t.Helper()
 	for _, a := range asked {

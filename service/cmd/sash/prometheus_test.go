@@ -95,7 +95,6 @@ func TestRealPrometheusAnswersEveryPanel(t *testing.T) {
 	}
 }
 
-// A prometheus is the URL of a real one.
 type prometheus string
 
 // startPrometheus runs Debian's Prometheus with the alerts until the test ends. It scrapes a target each half second.
@@ -122,7 +121,6 @@ scrape_configs:
 	return p
 }
 
-// query returns the values of an expression now.
 func (p prometheus) query(t *testing.T, expr string) (values []float64) {
 	t.Helper()
 	_, text := get(t, string(p)+"/api/v1/query?query="+url.QueryEscape(expr))

@@ -115,7 +115,6 @@ func (s *site) start(config string) *process {
 	return p
 }
 
-// A reply is the proxy's answer to a client.
 type reply struct {
 	status int
 	header http.Header

@@ -15,7 +15,6 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// A seen is what a client sees of a limit.
 type seen struct {
 	status           int
 	limit, remaining string // the fields of draft 03

@@ -30,14 +30,12 @@ var (
 	quotaRounds = flag.Int("quota.rounds", 1, "how many rounds TestRealEnvoyQuotaBesideCalls measures")
 )
 
-// A quotaLog is the upstream's log.
 type quotaLog struct {
 	upstream
 	mu  sync.Mutex
 	all []judge.Call // guarded by mu
 }
 
-// within returns how many requests came within a time.
 func (q *quotaLog) within(from time.Time, long time.Duration) (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -176,7 +174,6 @@ func TestRealEnvoyQuota(t *testing.T) {
 // A meter is a way to the service, which counts messages, which are frames of data, and bytes, to the service and from it.
 type meter [4]atomic.Int64
 
-// start returns the port of the way.
 func (m *meter) start(t *testing.T, service string) string {
 	listener := servertest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = listener.Close() })

@@ -81,7 +81,6 @@ func tokenEnvoy(t *testing.T, v *vendor, services ...*service) *realEnvoy {
 	return startEnvoy(t, string(servertest.Must(yaml.Marshal(root))(t)))
 }
 
-// tokenDocs returns the rules and the filter of the documentation.
 func tokenDocs(t *testing.T) (blocks []string) {
 	t.Helper()
 	_, section, _ := strings.Cut(string(readFile(t, repository+"/docs/envoy.md")), "\n## Token budgets\n")
@@ -127,14 +126,12 @@ func (e *realEnvoy) completes(user string, use int, headers ...string) *http.Res
 	return res
 }
 
-// finish reads a response to its end.
 func finish(res *http.Response) (body string, err error) {
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	return string(text), err
 }
 
-// tokensLeft waits until a user has so many tokens left.
 func (p *service) tokensLeft(t *testing.T, user string, want int) {
 	t.Helper()
 	servertest.Wait(t, fmt.Sprintf("%s has not %d tokens left", user, want), func() bool {

@@ -69,7 +69,6 @@ func request(t *testing.T, method, url, body string, header ...string) string {
 	return fmt.Sprintln(res.StatusCode, res.Header, text)
 }
 
-// exercise sends a value through every way in.
 func (p *service) exercise(t *testing.T, seen evidence, key, value string) {
 	t.Helper()
 	entry := fmt.Sprintf(`{"key":%q,"value":%q}`, key, value)

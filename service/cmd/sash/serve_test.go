@@ -63,14 +63,11 @@ func TestALogThatNobodyReadsEndsNothing(t *testing.T) {
 	if err := errors.Join(read.Close(), write.Close(), p.interrupt()); err != nil { // stopping is logged
 		t.Fatal(err)
 	}
-	if err := <-p.ended; err != nil {
-		t.Error(err)
-	}
+	servertest.Check(t, <-p.ended)
 }
 
 const webRule = "domain: web\ndescriptors:\n- key: remote_address\n  limits: [4/1h]\n"
 
-// The curl lines of README.md do what it says, one after the other.
 func TestTheCurlLinesOfTheReadme(t *testing.T) {
 	p, token := serve(t), ""
 	lines := regexp.MustCompile(`(?m)^curl -d '([^']*)' localhost:8080(\S+) +# (.*)$`).FindAllStringSubmatch(string(readFile(t, repository+"/README.md")), -1)
@@ -179,7 +176,6 @@ descriptors:
   - {key: cost, limits: [1000/1h], on_unavailable: {1: open, 20: local}}
 `
 
-// An outcome is the service's answer.
 type outcome struct {
 	Remaining            int64
 	Source, Cause, Error string
@@ -203,7 +199,6 @@ func servePolicies(t *testing.T, args ...string) *service {
 
 const budget = 100 * time.Millisecond
 
-// What was admitted locally is written to Redis when the service stops.
 func TestServeWritesLocalAdmissionsWhenItStops(t *testing.T) {
 	server := redistest.Start(t)
 	p := servePolicies(t, "--redis", server.Addr(), "--instances", "2")

@@ -164,7 +164,6 @@ func (g *Gate) Permit(caller *Caller, domain string, need Right) error {
 	return nil
 }
 
-// mostShown bounds the domains in the text of an error.
 const mostShown = 16
 
 // missing is the error of a caller that lacks a right, with the whole entry for the file, so that nobody loses rights.
@@ -190,7 +189,6 @@ func (g *Gate) missing(caller *Caller, means, domain string, need Right) error {
 		ErrNotAllowed, caller.Name, means, in, write)
 }
 
-// names returns the names of rights, for people.
 func (r Right) names() string {
 	var names []string
 	for _, one := range rights {

@@ -259,7 +259,6 @@ func TestTheFileIsReadAgainWhenItChanges(t *testing.T) {
 	}
 }
 
-// A Gate watches its file, and ends with the context.
 func TestAGateWatchesItsFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begin(t, file())

@@ -40,7 +40,6 @@ const everywhere = "*"
 // blank are the digests of no token, as a shell makes them from a variable that is not set.
 var blank = map[digest]bool{sha256.Sum256(nil): true, sha256.Sum256([]byte("\n")): true}
 
-// A parser reads a file.
 type parser struct {
 	config.Reader
 	into *clients
@@ -89,7 +88,6 @@ func (p *parser) valued(n *yaml.Node, key string) {
 	}
 }
 
-// text returns a text that is not empty.
 func (p *parser) text(n *yaml.Node) string {
 	text := p.Text("it", n)
 	if text == "" {

@@ -105,7 +105,6 @@ func ofServer(text string) string {
 	return ""
 }
 
-// ofConnection returns the cause of an error of the network, or "".
 func ofConnection(err error) string {
 	text := err.Error()
 	foreign, isForeign := errors.AsType[*redisstore.ForeignError](err)

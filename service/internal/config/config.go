@@ -76,7 +76,6 @@ type level struct {
 
 func newLevel() *level { return &level{exact: make(map[Entry]*descriptor)} }
 
-// find returns the descriptor at a level for an entry, or nil.
 func (d *domain) find(at *level, e Entry) *descriptor {
 	if e.Value != "" {
 		if exact := at.exact[e]; exact != nil {

@@ -11,7 +11,6 @@ import (
 	"time"
 )
 
-// maxFiles bounds a configuration, in case a path is not what was meant.
 const maxFiles = 10_000
 
 // A Source is the location of a configuration on disk.
@@ -72,7 +71,6 @@ func (s Source) read() *found {
 	return f
 }
 
-// paths returns Path and its siblings, in order.
 func (s Source) paths() ([]string, error) {
 	if !s.Siblings {
 		return []string{s.Path}, nil
@@ -94,7 +92,6 @@ func (s Source) paths() ([]string, error) {
 	return paths, nil
 }
 
-// visit adds a file, or what is in a directory and below it.
 func (s Source) visit(path string, f *found) error {
 	info, err := os.Stat(path) // a ConfigMap's files are symbolic links
 	switch {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,10 +15,7 @@ import (
 
 func write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -25,10 +23,7 @@ func write(t *testing.T, name, text string) {
 func link(t *testing.T, target, name string) {
 	t.Helper()
 	// As a deployment does it: a new link is renamed over the old one.
-	if err := os.Symlink(target, name+".new"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(name+".new", name); err != nil {
+	if err := errors.Join(os.Symlink(target, name+".new"), os.Rename(name+".new", name)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -126,7 +121,6 @@ func TestEveryFileOfADirectoryIsReadOrNamed(t *testing.T) {
 	}
 }
 
-// next is what a watch says after a change.
 type next struct {
 	units int64
 	err   error

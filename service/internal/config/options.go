@@ -15,7 +15,6 @@ import (
 	"example.com/sash/failover"
 )
 
-// modes are the failure modes of a configuration.
 var modes = map[string]failover.Mode{"open": failover.Open, "local": failover.Local, "closed": failover.Closed}
 
 // unavailable reads on_unavailable: one mode for every call, or modes by cost.

@@ -93,7 +93,6 @@ func (p *parser) document(root *yaml.Node) {
 	}
 }
 
-// level reads the list of descriptors below a path.
 func (p *parser) level(n *yaml.Node, in *domain, path []Entry, into *level) {
 	if len(path) >= maxDepth {
 		p.Fail(n, "descriptors are nested more than %d deep", maxDepth)

@@ -23,8 +23,7 @@ type Rule struct {
 	Label string
 	// Limits has at least one element and is valid for sash.NewPolicy with Options. It is empty if the rule is
 	// Unlimited. If the rule Refuses, it has one limit of no units, which is not valid in a policy.
-	Limits []sash.Limit
-	// Options are for sash.New.
+	Limits  []sash.Limit
 	Options sash.Options
 	// Cost is the default cost of a request: at least 1, and not above any limit.
 	Cost int64
@@ -200,7 +199,6 @@ func (b *ruleBody) rule(n *yaml.Node) *Rule {
 	return rule
 }
 
-// fit validates the limits of a rule, at a node, with its options and its cost.
 func (b *ruleBody) fit(at *yaml.Node, rule *Rule) {
 	if err := Fit(&rule.Options, rule.Limits); err != nil {
 		b.Fail(at, "%s", plain(err))
@@ -212,7 +210,6 @@ func (b *ruleBody) fit(at *yaml.Node, rule *Rule) {
 	}
 }
 
-// limit reads one limit in Sash's form, such as "300/1m".
 func (b *ruleBody) limit(n *yaml.Node, rule *Rule) {
 	text := b.Text("a limit", n)
 	limit, err := sash.ParseLimit(text)
@@ -247,7 +244,6 @@ func (b *ruleBody) options(rule *Rule) {
 	}
 }
 
-// plain returns the text of an error without the prefix of the library.
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "sash: ") }
 
 // resolutionSteps is the number of automatic steps in the shortest window: units are held at most a thousandth of it too long.
@@ -274,7 +270,6 @@ var envoyUnits = map[string]time.Duration{
 	"WEEK": 7 * 24 * time.Hour, "MONTH": 30 * 24 * time.Hour, "YEAR": 365 * 24 * time.Hour,
 }
 
-// envoy reads rate_limit.
 func (b *ruleBody) envoy(rule *Rule) {
 	var unit string
 	var perUnit *yaml.Node

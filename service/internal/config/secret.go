@@ -188,13 +188,11 @@ func (d *domain) hides(key string) bool {
 	})
 }
 
-// named reports whether a key has one of the words of secrets.
 func named(key string) bool {
 	key = "-" + spelling(key) + "-"
 	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(key, "-"+word+"-") })
 }
 
-// guessed returns the names that make the values of a key secret.
 func (d *domain) guessed(key string) []string {
 	if d != nil && (d.headersOnly || d.keys[key] != nil && d.keys[key].value != nil) {
 		return credentials[:headers]

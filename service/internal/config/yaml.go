@@ -211,7 +211,6 @@ const (
 	maxMerged     = 1_000_000 // pairs, of all files
 )
 
-// A pair is a key of a mapping and its value.
 type pair struct{ key, value *yaml.Node }
 
 // pairs returns the pairs of a mapping, with those that its merge keys (<<) bring. As in Envoy's service the last one of a

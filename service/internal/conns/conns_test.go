@@ -54,9 +54,7 @@ func connect(t *testing.T, l *Listener) net.Conn {
 
 func write(t *testing.T, conn net.Conn, text string) {
 	t.Helper()
-	if _, err := io.WriteString(conn, text); err != nil {
-		t.Fatal(err)
-	}
+	_ = servertest.Must(io.WriteString(conn, text))(t)
 }
 
 // A request arrives between the decision to close its connection and the close.
@@ -168,9 +166,7 @@ func TestFinishWaitsForBusyConnections(t *testing.T) {
 		t.Errorf("a busy connection: %v", err)
 	}
 	server.End()
-	if err := l.Finish(t.Context(), time.Millisecond); err != nil {
-		t.Error(err)
-	}
+	servertest.Check(t, l.Finish(t.Context(), time.Millisecond))
 	<-ended
 }
 
@@ -334,9 +330,7 @@ func TestAServerEndsItsHalfAndReadsOn(t *testing.T) {
 		t.Errorf("the client reads %q, %v", rest, err)
 	}
 	write(t, client, "last words")
-	if _, err := io.ReadFull(server, make([]byte, 10)); err != nil {
-		t.Error(err)
-	}
+	_ = servertest.Must(io.ReadFull(server, make([]byte, 10)))(t)
 }
 
 // Clients that take what they can hold no more together than there is, one alone holds a half, and after a few of them one

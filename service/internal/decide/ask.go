@@ -121,7 +121,6 @@ func (a *Answer) result(res sash.Result) {
 	a.refusal()
 }
 
-// refusal finds the limit that refused.
 func (a *Answer) refusal() {
 	a.Refused, a.RefusedBy = false, sash.LimitResult{}
 	for i := range a.Limits {
@@ -289,7 +288,6 @@ func (d *Decider) storeFor(batches []*batch) (driver.Store, error) {
 	return anywhere, nil
 }
 
-// modesOf returns the strictest failure modes of the parts of batches.
 func modesOf(batches []*batch) failover.Modes {
 	mode, local, most := failover.Open, false, int64(1)
 	for _, b := range batches {

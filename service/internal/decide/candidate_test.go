@@ -21,7 +21,6 @@ func withCandidate(limits, candidate string) string {
 	return text + "- key: plan\n  limits: [3/1s]\n"
 }
 
-// A twin is a decider whose observations the test keeps.
 type twin struct {
 	*Decider
 	clock *clock
@@ -51,9 +50,7 @@ func TestAWatchedCandidateIsDecidedAsIfAlone(t *testing.T) {
 			for _, w := range []*twin{both, rule, alone} {
 				w.clock.move(step)
 				if n%2 == 0 {
-					if _, err := one(t.Context(), w.Decider, One("d", user, &cost)); err != nil {
-						t.Fatal(err)
-					}
+					_ = must(one(t.Context(), w.Decider, One("d", user, &cost)))(t)
 				} else if _, err := w.Decide(t.Context(), Request{Domain: "d", Parts: []Part{{Entries: user, Cost: cost}}, Lenient: true}); err != nil {
 					t.Fatal(err)
 				}
@@ -132,9 +129,7 @@ func TestNoCandidateWithoutAStore(t *testing.T) {
 		if observed == 1 && down.asked != 1 {
 			t.Errorf("the store failed, and was asked %d times", down.asked)
 		}
-		if _, err := d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{user}, Lenient: true}); err != nil {
-			t.Fatal(err)
-		}
+		_ = must(d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{user}, Lenient: true}))(t)
 	}
 	// One that fails only for the candidate is no error either.
 	failing := &broken{Store: memstore.New(nil), prefix: config.CandidateKey("")}

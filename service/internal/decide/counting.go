@@ -25,10 +25,8 @@ type Counting struct {
 	Over *OverLimit
 }
 
-// mostAtOnce bounds the parts of a request that are decided at once.
 const mostAtOnce = 64
 
-// count asks the store for what the parts ask.
 func (d *Decider) count(ctx context.Context, req *Request, answers []Answer) error {
 	over := false
 	var parts []*Answer
@@ -154,7 +152,6 @@ func (a *Answer) countUnits(ctx context.Context, units int64) error {
 	return nil
 }
 
-// none reports whether the limit has no units.
 func (l *limits) none() bool { return l.named[0].Units == 0 }
 
 // countNone counts under a limit of no units as under one of one unit, which is over when anything is charged.

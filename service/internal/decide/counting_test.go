@@ -169,8 +169,7 @@ func TestBlocks(t *testing.T) {
 		d := live(t, blocking)
 		ask := func(parts ...Part) []Answer {
 			t.Helper()
-			answers := must(d.Decide(t.Context(), Request{Domain: "d", Parts: parts}))(t)
-			return answers
+			return must(d.Decide(t.Context(), Request{Domain: "d", Parts: parts}))(t)
 		}
 		is := func(name string, a Answer, refused, blocked bool) {
 			t.Helper()
@@ -200,10 +199,7 @@ func TestBlocks(t *testing.T) {
 			t.Fatal(reserved, err)
 		}
 		is("a reservation", answer, true, true)
-		state, err := d.State(t.Context(), "d", a)
-		if err != nil {
-			t.Fatal(err)
-		}
+		state := must(d.State(t.Context(), "d", a))(t)
 		is("the state", state.Answer, true, true)
 		_, err = d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{part("a=1", 1)}, Within: time.Minute})
 		if !errors.Is(err, ErrNoQueue) {

@@ -62,8 +62,7 @@ func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 // sash.Limiter.AllowAny has it. Without room it is one that does not bind, or else that with the shortest retry time.
 //
 // Up to sash.MaxSubjects parts of one algorithm and resolution are one atomic step in memory, on one Redis
-// server, and on a cluster where they share a slot. More are decided step by step: see
-// apart.Decide.
+// server, and on a cluster where they share a slot. More are decided step by step: see apart.Decide.
 //
 // Errors are ErrParts, sash.ErrInvalidLimit for an override that cannot be enforced, sash.ErrUnsupported, sash.ErrUnavailable,
 // config.ErrNone, and the context's; and, unless the request is Lenient, config.ErrUnknownDomain, sash.ErrInvalidCost and
@@ -165,9 +164,8 @@ func (a *Answer) soften(err error) error {
 	return nil
 }
 
-// Quotas refuse a request when none of them has room: one for each place that it may go to. One alone is a limit like others.
-
-// quotas marks the quotas of a request. One alone is a limit like others; beside a part without limits they are spared.
+// quotas marks the quotas of a request, which refuse it when none has room. One alone is a limit like others; beside a part without
+// limits they are spared.
 func (req *Request) quotas(answers []Answer) {
 	var only *Answer
 	n, room := 0, false

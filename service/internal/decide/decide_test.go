@@ -62,7 +62,6 @@ func ask(t *testing.T, d *Decider, parts ...Part) string {
 	return strings.Join(words, " | ")
 }
 
-// one decides a request of one part.
 func one(ctx context.Context, d *Decider, req Request) (Answer, error) {
 	answers, err := d.Decide(ctx, req)
 	if err != nil {
@@ -71,19 +70,16 @@ func one(ctx context.Context, d *Decider, req Request) (Answer, error) {
 	return answers[0], nil
 }
 
-// peekOne peeks at a request of one part.
 func peekOne(ctx context.Context, d *Decider, req Request) (Answer, error) {
 	answers, err := d.Peek(ctx, req)
 	return answers[0], err
 }
 
-// named gives a request an ID.
 func named(id string, req Request) Request {
 	req.ID = id
 	return req
 }
 
-// remaining is the fewest units left of any limit.
 func remaining(a Answer) int64 {
 	tightest, _ := a.Tightest()
 	return tightest.Remaining
@@ -164,11 +160,9 @@ func TestRefusalsThatCountAreSeenByTheNextLook(t *testing.T) {
 
 func parse(t testing.TB, text string) *config.Config {
 	t.Helper()
-	v := must(config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: []byte(text)}))(t)
-	return v
+	return must(config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: []byte(text)}))(t)
 }
 
-// use replaces the configuration of a decider.
 func use(t *testing.T, d *Decider, text string) {
 	t.Helper()
 	check(t, d.Use(parse(t, text)))
@@ -176,11 +170,9 @@ func use(t *testing.T, d *Decider, text string) {
 
 func newDecider(t testing.TB, cfg *config.Config, store driver.Store) *Decider {
 	t.Helper()
-	v := must(New(cfg, func(config.Place) (driver.Store, error) { return store, nil }))(t)
-	return v
+	return must(New(cfg, func(config.Place) (driver.Store, error) { return store, nil }))(t)
 }
 
-// allowed reports whether a lenient request goes ahead.
 func allowed(t *testing.T, d *Decider, req Request) bool {
 	t.Helper()
 	req.Domain, req.Lenient = "d", true
@@ -208,8 +200,7 @@ func (b *broken) Do(ctx context.Context, batch *driver.Batch) error {
 // substituted answers for a store by failure modes, as one of two instances.
 func substituted(t *testing.T, store driver.Store) *failover.Store {
 	t.Helper()
-	over := must(failover.New(store, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }}))(t)
-	return over
+	return must(failover.New(store, &failover.Options{Local: memstore.New(nil), Instances: func() int { return 2 }}))(t)
 }
 
 // alone returns the decider of an instance whose store never answers.

@@ -24,11 +24,9 @@ type Exception struct {
 	Entries []config.Entry
 	// Limits are what holds instead of the rule's. None is a ban.
 	Limits []sash.Limit
-	// Until is when it ends.
-	Until time.Time
+	Until  time.Time
 }
 
-// An override is an exception with its limits ready for use.
 type override struct {
 	limits *limits
 	by     *Exception
@@ -105,7 +103,6 @@ func (d *Decider) CheckException(e Exception) error {
 	return checkNetworks(r.config, e.Domain, e.Entries)
 }
 
-// ban fills in the answer to a request that a ban refuses.
 func (a *Answer) ban(by *Exception) {
 	left := max(time.Until(by.Until).Truncate(time.Microsecond), time.Microsecond)
 	a.BannedBy, a.never = by, true

@@ -38,8 +38,7 @@ func live(t *testing.T, text string) *Decider {
 func limitsFrom(t *testing.T, texts ...string) (out []sash.Limit) {
 	t.Helper()
 	for _, text := range texts {
-		l := must(sash.ParseLimit(text))(t)
-		out = append(out, l)
+		out = append(out, must(sash.ParseLimit(text))(t))
 	}
 	return out
 }
@@ -50,8 +49,7 @@ func exception(entries string, life time.Duration, of ...sash.Limit) Exception {
 
 func decideOne(t *testing.T, d *Decider, entries string) Answer {
 	t.Helper()
-	v := must(one(t.Context(), d, One("d", part(entries, 1).Entries, nil)))(t)
-	return v
+	return must(one(t.Context(), d, One("d", part(entries, 1).Entries, nil)))(t)
 }
 
 // A banned subject is refused by both ways of asking, is not charged, and is free again when the ban ends.

@@ -18,10 +18,8 @@ type Observer func(context.Context, *Observation)
 // An Observation is one request with its answers. Its methods classify them.
 type Observation struct {
 	Domain string
-	// Port is where the request came.
-	Port Port
-	// Parts are those of the request.
-	Parts []Part
+	Port   Port
+	Parts  []Part
 	// Answers has one element a part. After an error they are what is known: rules, but perhaps no limits.
 	Answers []Answer
 	// Allowed says whether the request may go ahead; false after an error.

@@ -74,8 +74,7 @@ func TestARequestLimitOfAGlobalRule(t *testing.T) {
 					for range test.limit.Units {
 						asked := part(test.key, 1)
 						asked.RequestLimit = &test.limit
-						answers := must(d.Decide(t.Context(), Request{Domain: "d", Parts: []Part{asked}}))(t)
-						if answers[0].Allowed() {
+						if a := must(one(t.Context(), d, Request{Domain: "d", Parts: []Part{asked}}))(t); a.Allowed() {
 							admitted++
 						}
 						synctest.Wait()
@@ -149,9 +148,7 @@ func inRegion(t *testing.T, home *memstore.Store) (d *Decider, release func()) {
 	}
 	return d, func() {
 		for _, store := range stores {
-			if err := store.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			check(t, store.Release(t.Context()))
 		}
 	}
 }

@@ -100,7 +100,6 @@ func TestASettledBookingTakesNoPartOfAQueue(t *testing.T) {
 	})
 }
 
-// A booking that is repeated with its ID is one.
 func TestARepeatedBookingTakesNoMoreOfAQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := servertest.Decider(t, memstore.New(nil), "domain: shop\ndescriptors: [{key: user, limits: [10/10s], max_wait: 20s}]")

@@ -16,9 +16,8 @@ import (
 // A Request is what a port asks the engine: one part, or several that are decided together.
 type Request struct {
 	Domain string
-	// Port is where the request came.
-	Port  Port
-	Parts []Part
+	Port   Port
+	Parts  []Part
 	// Any charges one of the parts instead of all, such as one of the credentials of a pool: see Decider.Decide.
 	Any bool
 	// Lenient answers every request as Envoy's protocol does: an unknown domain limits nothing, a part of no units only

@@ -37,8 +37,7 @@ var (
 type Reservation struct {
 	// Domain is that of the request. Empty is not known: it was made by an earlier version.
 	Domain string
-	// Key is the subject.
-	Key string
+	Key    string
 	// Units is what was charged. Zero is nothing, which every settlement leaves as it is.
 	Units int64
 	// At is when it was charged, or a booking will be, by the store's clock, and Delay how much later that is.
@@ -46,12 +45,9 @@ type Reservation struct {
 	Delay time.Duration
 	// Policy is the policy that limited the subject. It may have changed since.
 	Policy *driver.Policy
-	// Place is where the charge is kept.
-	Place config.Place
-	// Source is where the admission came from.
+	Place  config.Place
 	Source sash.Source
-	// ID names the settlement.
-	ID string
+	ID     string
 	// Instance is the process that charged, where the store did not.
 	Instance string
 }
@@ -92,7 +88,6 @@ func (d *Decider) ReserveAll(ctx context.Context, req Request) ([]Answer, []Rese
 	return answers, req.held[:len(answers)], nil
 }
 
-// reserve charges a part, and fills in its reservation.
 func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer) error {
 	switch {
 	case !a.Limited() || a.BannedBy != nil:
@@ -134,7 +129,6 @@ func (d *Decider) hold(req *Request, a *Answer, name string, into *Reservation) 
 	}
 }
 
-// chargeOnce charges a part whose request may be repeated.
 func (a *Answer) chargeOnce(ctx context.Context, id string) error {
 	switch {
 	case !a.Limited():
@@ -290,7 +284,6 @@ const (
 	steps      = 32      // of a queue: bookings that start in one of them are counted together, until the last starts
 )
 
-// A place is of a client in the queue of a subject.
 type place struct{ client, subject string }
 
 // waits are the bookings of a place: those that are asked for, and those that wait.
@@ -305,7 +298,6 @@ type step struct {
 	ids  map[string]time.Duration // of its bookings: a repetition is none
 }
 
-// leave forgets the bookings that have started.
 func (w *waits) leave(now time.Time) {
 	for len(w.steps) > 0 && !w.steps[0].ends.After(now) {
 		w.sum -= w.steps[0].time
@@ -334,7 +326,6 @@ func (q *queues) take(p place, booking, length time.Duration) (within time.Durat
 	return within
 }
 
-// sweep forgets the places without bookings.
 func (q *queues) sweep(now time.Time) {
 	kept := make(map[place]*waits)
 	for p, w := range q.held {
@@ -368,7 +359,6 @@ func (q *queues) taken(p place, id string, booking, length, delay time.Duration)
 	}
 }
 
-// with returns the step of the booking with an ID, or nil.
 func (w *waits) with(id string) *step {
 	for i := range w.steps {
 		if _, ok := w.steps[i].ids[id]; ok {

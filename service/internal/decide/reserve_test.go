@@ -33,8 +33,7 @@ func settle(t *testing.T, d *Decider, r *Reservation, used int64) {
 // left returns what a subject has left, by a look that charges nothing.
 func left(t *testing.T, d *Decider, entries string) int64 {
 	t.Helper()
-	v := must(peekOne(t.Context(), d, One("d", part(entries, 0).Entries, nil)))(t)
-	return remaining(v)
+	return remaining(must(peekOne(t.Context(), d, One("d", part(entries, 0).Entries, nil)))(t))
 }
 
 func expectLeft(t *testing.T, d *Decider, what, entries string, want int64) {
@@ -113,18 +112,14 @@ func TestARequestWithAnIDIsChargedOnce(t *testing.T) {
 		}
 	}
 	expectLeft(t, here, "a call of the same name", "k=a", 6)
-	if _, err := one(t.Context(), here, One("d", part("k=a", 0).Entries, &cost)); err != nil {
-		t.Fatal(err)
-	}
+	_ = must(one(t.Context(), here, One("d", part("k=a", 0).Entries, &cost)))(t)
 	expectLeft(t, here, "a call without one", "k=a", 3)
 
 	// With another cost it is a new call. Under another number of limits it is not.
 	more := deciderOn(t, "domain: d\ndescriptors:\n- {key: k, limits: [10/6h, 9/5h]}\n", store)
 	cost = 1
 	for _, d := range []*Decider{more, here, more} {
-		if _, err := one(t.Context(), d, named("job", One("d", part("k=a", 0).Entries, &cost))); err != nil {
-			t.Error(err)
-		}
+		_ = must(one(t.Context(), d, named("job", One("d", part("k=a", 0).Entries, &cost))))(t)
 	}
 	reserve(t, more, strings.Repeat("x", MaxIDLength), "k=a", 1)
 	expectLeft(t, here, "under other limits", "k=a", 1)

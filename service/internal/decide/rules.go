@@ -35,7 +35,6 @@ type limits struct {
 	candidate *candidate
 }
 
-// compile makes a configuration ready for use.
 func (d *Decider) compile(cfg *config.Config) (*rules, error) {
 	r := &rules{config: cfg, limits: make(map[*config.Rule]*limits)}
 	for _, rule := range cfg.Rules() {
@@ -182,7 +181,6 @@ func (req *Request) mayWait(a *Answer) error {
 	return nil
 }
 
-// check returns what is wrong with a request in itself.
 func (req *Request) check() error {
 	switch {
 	case (req.Any || len(req.Parts) != 1) && (req.Within > 0 || req.ID != ""),
@@ -276,7 +274,6 @@ func (d *Decider) requestLimit(domain string, part *Part, a *Answer, counting bo
 	return nil
 }
 
-// excepts reports whether there are exceptions.
 func (r *rules) excepts() bool { return r.overrides != nil || r.bans != nil }
 
 // limitsOf returns the limits that apply to a part, and the override and the ban that hold; nil is none.
@@ -340,7 +337,6 @@ func (d *Decider) Subject(req *Request) string {
 // givenKey has fewer parts than the key of any domain and entries.
 func givenKey(part *Part) string { return sash.Key(OfRequest, part.Entries[0].Value) }
 
-// resolveGiven fills in the answer of a part that brings its limits along.
 func (d *Decider) resolveGiven(part *Part, a *Answer) (err error) {
 	if a.Cost = part.Cost; part.ByRule {
 		a.Cost = 1

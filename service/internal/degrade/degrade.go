@@ -238,7 +238,6 @@ func (f *fleet) once(ctx context.Context) {
 	}
 }
 
-// note adds a sighting, and forgets those that are over.
 func (f *fleet) note(now time.Time, n int) {
 	greatest := n
 	kept := []sighting{{now, n}}
@@ -316,7 +315,6 @@ func (o *outages) change(now failover.State, cause error) {
 	}
 }
 
-// failure counts and logs an error of Redis.
 func (o *outages) failure(err error, kind failover.Kind) {
 	o.failed(err)
 	if errors.Is(err, driver.ErrRejected) {
@@ -334,7 +332,6 @@ func (o *outages) failure(err error, kind failover.Kind) {
 	o.misconfigured.Log(slog.LevelError, "Redis rejects this service's calls until an operator corrects its configuration: see sash doctor", "error", err)
 }
 
-// cause returns the last failure, in a word.
 func (o *outages) cause() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -45,7 +45,6 @@ type places struct {
 	made map[config.Place]*placed // guarded by mu
 }
 
-// A placed is the store of a place.
 type placed struct {
 	*failover.Store
 	leases *lease.Store // nil without

@@ -61,7 +61,6 @@ func watching(t *testing.T, budget time.Duration, store driver.Store, log *slog.
 	return servertest.Must(NewHome("far", budget, store, log))(t)
 }
 
-// regionOf returns a guard of a region with a home.
 func regionOf(t *testing.T, home *Home, log *slog.Logger) *Guard {
 	t.Helper()
 	return servertest.Must(New(redisstore.New(&scripts{}, nil), Options{Home: home, Log: log}))(t)
@@ -74,8 +73,7 @@ func overseas(t *testing.T, home island, budget time.Duration) (*Guard, *sash.Li
 	log := slog.New(slog.NewTextHandler(&logged, nil))
 	g := regionOf(t, watching(t, budget, home, log), log)
 	g.places.holder.(*region).next = memstore.New(nil)
-	store := servertest.Must(g.Place(quota))(t)
-	l := limiterOf(t, store, sash.PerMinute(60_000))
+	l := limiterOf(t, servertest.Must(g.Place(quota))(t), sash.PerMinute(60_000))
 	return g, l, &logged
 }
 
@@ -85,8 +83,7 @@ func TestASilentHomeAndARuleWithoutLeases(t *testing.T) {
 		home := &asked{island: island{Store: memstore.New(nil), takes: time.Hour}}
 		log := slog.New(slog.DiscardHandler)
 		g := regionOf(t, watching(t, time.Second, home, log), log)
-		store := servertest.Must(g.Place(config.Place{Global: true}))(t)
-		l := limiterOf(t, store, sash.PerMinute(5))
+		l := limiterOf(t, servertest.Must(g.Place(config.Place{Global: true}))(t), sash.PerMinute(5))
 		for i := range 1000 {
 			go func() { _, _ = l.Allow(t.Context(), fmt.Sprint(i)) }()
 			time.Sleep(10 * time.Millisecond)
@@ -118,9 +115,7 @@ func TestPlacesThatAreNotThere(t *testing.T) {
 		t.Errorf("without a home: %v", err)
 	}
 	for i := range mostPlaces {
-		if _, err := g.Place(config.Place{Lease: time.Duration(i+1) * time.Millisecond}); err != nil {
-			t.Fatal(err)
-		}
+		_ = servertest.Must(g.Place(config.Place{Lease: time.Duration(i+1) * time.Millisecond}))(t)
 	}
 	if _, err := g.Place(config.Place{Lease: time.Hour}); err == nil || !strings.Contains(err.Error(), "restart") {
 		t.Errorf("one lease more: %v", err)
@@ -134,9 +129,7 @@ func TestCloseSaysWhatStaysLeased(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			g, l, logged := overseas(t, island{Store: memstore.New(nil), takes: time.Millisecond, keeps: keeps}, time.Second)
 			for range 10 {
-				if _, err := l.Allow(t.Context(), "k"); err != nil {
-					t.Fatal(err)
-				}
+				_ = servertest.Must(l.Allow(t.Context(), "k"))(t)
 			}
 			g.Close()
 			if said := strings.Contains(logged.String(), "stay charged"); said != (keeps != nil) {
@@ -236,9 +229,7 @@ func TestAHomeIsLostAndFoundAgain(t *testing.T) {
 			t.Errorf("logged:\n%s", text)
 		}
 		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		servertest.Check(t, <-ended)
 	})
 }
 
@@ -253,15 +244,12 @@ func TestAFullMemoryIsSeen(t *testing.T) {
 		if _, err := m.Place(config.Place{Global: true}); !errors.Is(err, config.ErrNoHome) {
 			t.Errorf("memory is a home: %v", err)
 		}
-		store := servertest.Must(m.Place(config.Place{Lease: time.Second}))(t)
-		l := limiterOf(t, store, sash.PerHour(10))
+		l := limiterOf(t, servertest.Must(m.Place(config.Place{Lease: time.Second}))(t), sash.PerHour(10))
 		next := 0
 		grow := func(n int) {
 			t.Helper()
 			for range n {
-				if _, err := l.Allow(ctx, fmt.Sprint(next)); err != nil {
-					t.Fatal(err)
-				}
+				_ = servertest.Must(l.Allow(ctx, fmt.Sprint(next)))(t)
 				next++
 			}
 			time.Sleep(2 * occupancyEvery)
@@ -295,9 +283,7 @@ func TestAFullMemoryIsSeen(t *testing.T) {
 			t.Errorf("%+v, %+v", r, r.Memory)
 		}
 		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		servertest.Check(t, <-ended)
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// redis puts the variables of Redis into one URL.
 func (r *reader) redis() string {
 	if backend := r.text("BACKEND_TYPE", "redis"); !strings.EqualFold(backend, "redis") {
 		r.fail("BACKEND_TYPE=%s is not supported: use redis", backend)
@@ -87,7 +86,6 @@ func (r *reader) overTCP(addrs string) bool {
 // scheme begins the servers of REDIS_URL that are URLs.
 const scheme = "redis://"
 
-// servers is what REDIS_URL says of its servers.
 type servers struct {
 	hosts              string // separated by commas
 	user, password, db string // of the first that has them; db begins with a slash

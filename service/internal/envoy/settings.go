@@ -38,8 +38,7 @@ type Variables struct {
 	ReadyNeedsRedis, ReadyNeedsConfig bool
 	// Protocol configures answers to Envoy. With SASH_ENVOY_COMPATIBLE it has a Counting.
 	Protocol rls.Options
-	// Server configures the gRPC server.
-	Server rls.Server
+	Server   rls.Server
 	// NearLimit is the share of a limit, above 0 and at most 1, from which calls are near it. Zero is that of package stats.
 	NearLimit float64
 	// Milliseconds makes the response time in Prometheus count in milliseconds instead of seconds.
@@ -60,8 +59,7 @@ type Settings struct {
 	LogLevel string
 	LogJSON  bool
 	// TLS are the files of the gRPC server; nil is none.
-	TLS *access.TLSFiles
-	// Telemetry configures where counters and traces are exported.
+	TLS       *access.TLSFiles
 	Telemetry telemetry.Exporters
 	// Ignored are variables that are set and have no effect, each with the reason.
 	Ignored []string

@@ -70,8 +70,7 @@ func response(t *testing.T, version string, messages ...proto.Message) *discover
 	t.Helper()
 	res := &discovery.DiscoveryResponse{VersionInfo: version, TypeUrl: TypeURL, Nonce: "nonce" + version}
 	for _, message := range messages {
-		resource := servertest.Must(anypb.New(message))(t)
-		res.Resources = append(res.Resources, resource)
+		res.Resources = append(res.Resources, servertest.Must(anypb.New(message))(t))
 	}
 	return res
 }
@@ -205,7 +204,6 @@ func TestAConfigurationThatItsUserDoesNotTakeIsRejected(t *testing.T) {
 	}
 }
 
-// A server that is away is reported once, and again after it was back.
 func TestAServerThatIsAwayIsReportedOnce(t *testing.T) {
 	m, heard, lost := watch(t, Source{Retry: time.Millisecond})
 	for range 2 {
@@ -236,7 +234,6 @@ func TestCertificatesThatAreNotThereAreAnError(t *testing.T) {
 	}
 }
 
-// perDay is a descriptor with a limit.
 func perDay(key, value string, units uint32) *rls.RateLimitDescriptor {
 	return &rls.RateLimitDescriptor{Key: key, Value: value, RateLimit: &rls.RateLimitPolicy{Unit: rls.RateLimitUnit_DAY, RequestsPerUnit: units}}
 }

@@ -140,7 +140,6 @@ const versionLength = 16
 
 func (d document) version() string { return string(d[:min(len(d), versionLength)]) }
 
-// A record is one exception of a document.
 type record struct {
 	Exception
 	Since int64 `json:"since"` // milliseconds since the Unix epoch, by the keeper's clock

@@ -46,8 +46,7 @@ func ban(name string) Exception {
 
 func admitted(t *testing.T, d *decide.Decider, name string) bool {
 	t.Helper()
-	v := servertest.Must(d.Decide(t.Context(), decide.One("d", user(name), nil)))(t)
-	return v[0].Allowed()
+	return servertest.Must(d.Decide(t.Context(), decide.One("d", user(name), nil)))(t)[0].Allowed()
 }
 
 func put(t *testing.T, b *Book, e Exception, life time.Duration) Exception {
@@ -295,7 +294,6 @@ func TestWhileRedisIsAway(t *testing.T) {
 	}
 }
 
-// A document that no instance wrote is not followed.
 func TestADocumentWrittenByHand(t *testing.T) {
 	server := redistest.Start(t)
 	b, d := onServer(t, server.Addr(), quiet)
@@ -330,9 +328,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		}
 		b.mu.Unlock()
 		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		servertest.Check(t, <-ended)
 	})
 }
 

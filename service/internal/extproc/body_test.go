@@ -64,7 +64,6 @@ func TestUnknownPaths(t *testing.T) {
 	}
 }
 
-// decoded returns JSON whose numbers are as they are written.
 func decoded(t *testing.T, text string) (value any) {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()

@@ -70,7 +70,6 @@ func Register(server grpc.ServiceRegistrar, decider *decide.Decider, opts Option
 	ext.RegisterExternalProcessorServer(server, s)
 }
 
-// A process is one request with its response.
 type process struct {
 	*Service
 	ctx      context.Context
@@ -129,7 +128,6 @@ func (p *process) over() error {
 	return status.Error(codes.Unavailable, "the stream ends before the request is decided")
 }
 
-// begin reads what the filter says.
 func (p *process) begin(ctx context.Context) error {
 	p.ctx = ctx
 	var err error
@@ -328,7 +326,6 @@ func (p *process) decide(body []byte) (refusal *ext.ProcessingResponse, changed 
 	return p.refuse(http.StatusTooManyRequests, text, p.fields), nil
 }
 
-// refuse answers the client in place of the upstream.
 func (p *process) refuse(code int, text string, fields http.Header) *ext.ProcessingResponse {
 	mutation := set(fields)
 	mutation.SetHeaders = append(mutation.SetHeaders, set(http.Header{"content-type": {"application/json"}}).SetHeaders...)

@@ -84,29 +84,23 @@ func beginWith(t *testing.T, rights string, shadow bool) *world {
 	t.Cleanup(func() {
 		_ = conn.Close()
 		w.stop()
-		if err := <-w.ended; err != nil {
-			t.Error(err)
-		}
+		servertest.Check(t, <-w.ended)
 	})
 	return w
 }
 
-// use replaces the rules.
 func (w *world) use(rules string) {
 	w.t.Helper()
 	cfg := servertest.Must(config.Parse(config.Defaults{}, false, config.File{Name: "rules.yaml", Text: []byte(rules)}))(w.t)
 	servertest.Check(w.t, w.decider.Use(cfg))
 }
 
-// left returns the units that a subject has left.
 func (w *world) left(key, value string) int64 {
 	w.t.Helper()
 	req := decide.One("ai", []config.Entry{{Key: key, Value: value}}, nil)
-	answers := servertest.Must(w.decider.Peek(w.t.Context(), req))(w.t)
-	return answers[0].Limits[0].Remaining
+	return servertest.Must(w.decider.Peek(w.t.Context(), req))(w.t)[0].Limits[0].Remaining
 }
 
-// A stream is that of one request.
 type stream struct {
 	ext.ExternalProcessor_ProcessClient
 	t     *testing.T
@@ -165,7 +159,6 @@ func (s *stream) ends() error {
 
 const question = "domain=ai&descriptor=header:x-user&descriptor=account=all"
 
-// posts sends the headers and the body of a request.
 func (s *stream) posts(path, body string, fields ...string) *ext.ProcessingResponse {
 	s.t.Helper()
 	if fields == nil {
@@ -222,7 +215,6 @@ func TestAResponseSettles(t *testing.T) {
 	}
 }
 
-// fieldsOf returns the fields that an answer sets.
 func fieldsOf(m *ext.HeaderMutation) map[string]string {
 	fields := map[string]string{}
 	for _, h := range m.GetSetHeaders() {
@@ -446,7 +438,6 @@ func TestAFilterThatIsConfiguredWrongly(t *testing.T) {
 	}
 }
 
-// A caller needs the right to decide in the domain that the filter names.
 func TestACallerWithoutTheRight(t *testing.T) {
 	w := beginWith(t, "anonymous: {allow: {web: [decide]}}", false)
 	if err := w.open(question).ends(); status.Code(err) != codes.Unauthenticated {
@@ -466,9 +457,7 @@ func TestTheEndOfTheService(t *testing.T) {
 	undecided.ask(requestHeaders(false, ":path", "/"))
 	w.stop()
 	ending.ask(responseBody(used, true))
-	if err := ending.ends(); err != nil {
-		t.Error(err)
-	}
+	servertest.Check(t, ending.ends())
 	if left := w.left("x-user", "ann"); left != 1000-42-300 {
 		t.Errorf("%d left", left)
 	}

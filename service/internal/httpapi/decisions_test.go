@@ -59,7 +59,7 @@ func waitingHandler(t *testing.T) (*Handler, *clock) {
 	}), c
 }
 
-// TestRequestsWaitInOrder states that requests that can wait are let through at once, each with the time of its turn:
+// Requests that can wait are let through at once, each with the time of its turn:
 // at most three in any ten seconds, four in any minute, and nobody before those who came first.
 func TestRequestsWaitInOrder(t *testing.T) {
 	h, c := waitingHandler(t)
@@ -107,7 +107,7 @@ func TestBookingsHoldASubjectForSeconds(t *testing.T) {
 	}
 }
 
-// TestWrongWaits states that a wait that the service cannot keep is an error at once, and that what does not bind does not wait.
+// A wait that the service cannot keep is an error at once, and that what does not bind does not wait.
 func TestWrongWaits(t *testing.T) {
 	h, _ := waitingHandler(t)
 	for _, wrong := range []string{"-1", "-1e-9", "3601", `"5"`, "1e9", "1e400", "9e999", "true", "{}"} {
@@ -139,7 +139,6 @@ func TestWrongWaits(t *testing.T) {
 	}
 }
 
-// Every path that answers decisions reports that a subject is blocked.
 func TestEveryPathReportsABlock(t *testing.T) {
 	c := &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 	h := New(servertest.Decider(t, memstore.New(&memstore.Options{Now: c.read}),

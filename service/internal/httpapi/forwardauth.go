@@ -28,11 +28,9 @@ const forwardAuthPath = "/v1/forward-auth"
 // can write them: it is for the proxy alone.
 const forwardedFor = "X-Forwarded-For"
 
-// errDirect means that no proxy sent the request.
 var errDirect = errors.New("there is no X-Forwarded header: the proxy has to send one, such as " + forwardedFor +
 	", because a page in a browser cannot")
 
-// errRepeated means that a header that counts is there more than once.
 var errRepeated = errors.New("which of its values counts is not known")
 
 // forwardAuth answers a proxy that asks whether it may let a request through: 200, or the refusal that the
@@ -72,7 +70,6 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	denial.Write(w)
 }
 
-// ask returns the descriptors of a proxy's request.
 func (h *Handler) ask(q *Question, r *http.Request) ([]decide.Part, error) {
 	// A page of another origin cannot send such a header without a preflight request, which is refused here: otherwise it
 	// could charge any subject.

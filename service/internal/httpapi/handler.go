@@ -131,7 +131,6 @@ var statuses = []struct {
 	{http.StatusConflict, []error{decide.ErrKept}},
 }
 
-// fail answers a request that got no answer from the engine.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, silent *wire.Silence) {
 	if errors.Is(err, access.ErrUnknown) || errors.Is(err, access.ErrNotAllowed) {
 		access.Fail(w, err)
@@ -154,7 +153,6 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, silent
 	wire.Write(w, http.StatusServiceUnavailable, wire.Error{Error: text, Source: sash.FromPolicy.String(), Cause: cause})
 }
 
-// draining reports whether the service is about to stop.
 func (h *Handler) draining() bool {
 	select {
 	case <-h.opts.Draining:
@@ -206,7 +204,6 @@ func serveDocument(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(document) // a client that is gone is no concern of ours
 }
 
-// reads answers requests for something that can only be read.
 func reads(what string, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -314,7 +311,6 @@ type part struct {
 	Cost *int64 `json:"cost"`
 }
 
-// asks returns what the engine is asked for, or what is wrong with it.
 func (r *request) asks() (req decide.Request, err error) {
 	parts := r.Parts
 	switch {

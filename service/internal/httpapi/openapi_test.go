@@ -41,7 +41,6 @@ type server struct {
 	seen map[string]bool // "POST /v1/allow 200"
 }
 
-// An exchange is one request to a server.
 type exchange struct {
 	method, path, body string
 	header             []string
@@ -84,10 +83,7 @@ func (s *server) do(t *testing.T, x exchange) string {
 			input.Route = &routers.Route{Spec: s.doc, Path: x.path, PathItem: item, Method: x.method, Operation: operation}
 		}
 	}
-	res, err := s.http.Client().Do(newRequest())
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := servertest.Must(s.http.Client().Do(newRequest()))(t)
 	body, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
 	if err != nil {
@@ -120,7 +116,6 @@ func (g gone) Do(ctx context.Context, b *driver.Batch) error {
 	return g.broken.Do(ctx, b)
 }
 
-// panics is a store with a fault.
 type panics struct{ driver.Store }
 
 // Every operation is asked what it should be and what it should not, on a running server. Requests and answers are

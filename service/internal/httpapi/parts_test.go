@@ -19,7 +19,6 @@ func parts(of string, users ...any) string {
 	return fmt.Sprintf(`{"domain":"d","of":"%s","parts":[%s]}`, of, strings.Join(all, ","))
 }
 
-// is checks fields of an answer.
 func is(t *testing.T, got map[string]any, fields ...any) {
 	t.Helper()
 	for i := 0; i < len(fields); i += 2 {
@@ -29,7 +28,6 @@ func is(t *testing.T, got map[string]any, fields ...any) {
 	}
 }
 
-// left checks how many units users have left.
 func left(t *testing.T, h http.Handler, want map[string]float64) {
 	t.Helper()
 	for user, units := range want {
@@ -94,39 +92,18 @@ func TestReservationsOfParts(t *testing.T) {
 	settle(third, "0", 200)
 	settle(token("all", "ann", 1, "nobody", 1), "[0,0]", 200)
 	left(t, h, map[string]float64{"ann": 2, "bob": 1, "eve": 3})
+	// Calls in flight extend what they hold.
+	slot := token("all", "eve", 3, "nobody", 1)
+	for range 3 {
+		c.now = c.now.Add(9 * time.Second)
+		post(t, h, "/v1/allow", parts("all", "eve", 1), 429)
+		before := slot
+		slot = post(t, h, "/v1/extend", `{"token":"`+before+`"}`, 200)["token"].(string)
+		post(t, h, "/v1/extend", `{"token":"`+before+`"}`, 410)
+	}
+	post(t, h, "/v1/cancel", `{"token":"`+slot+`"}`, 200)
+	post(t, h, "/v1/extend", `{"token":"`+slot+`"}`, 410)
+	left(t, h, map[string]float64{"eve": 3})
 	c.now = c.now.Add(3 * time.Minute)
 	settle(both, "[1,2]", 410)
-}
-
-// Calls in flight hold a slot each, for as long as they extend it and until they end.
-func TestSlotsOfCallsInFlight(t *testing.T) {
-	c := &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
-	h := newHandler(t, memstore.New(&memstore.Options{Now: c.read}), &Options{Tokens: tokensAt(c.read, "key")})
-	const slot = `{"domain":"d","parts":[{"entries":[{"key":"slot"}]},{"entries":[{"key":"slot","value":"ann"}]}]}`
-	take := func(status int) string {
-		t.Helper()
-		token, _ := post(t, h, "/v1/reserve", slot, status)["token"].(string)
-		return `{"token":"` + token + `"}`
-	}
-	extend := func(slot string, status int) string {
-		t.Helper()
-		return fmt.Sprintf(`{"token":"%v"}`, post(t, h, "/v1/extend", slot, status)["token"])
-	}
-	first := take(200)
-	c.now = c.now.Add(time.Millisecond)
-	second := take(200)
-	take(429)
-	c.now = c.now.Add(9 * time.Second)
-	again := extend(first, 200)
-	extend(first, 410)
-	c.now = c.now.Add(9 * time.Second) // the second was not extended
-	extend(second, 410)
-	third := take(200)
-	take(429)
-	post(t, h, "/v1/cancel", again, 200)
-	extend(again, 410)
-	take(200)
-	take(429)
-	post(t, h, "/v1/cancel", third, 200)
-	take(200)
 }

@@ -41,7 +41,6 @@ func (s Server) start(t *testing.T, handler http.Handler) *running {
 	return &running{listener.Addr().String(), http.DefaultClient, func() error { end(); return <-served }}
 }
 
-// secure starts a server that speaks HTTP/2.
 func secure(t *testing.T, handler http.Handler) *running {
 	t.Helper()
 	certified := httptest.NewUnstartedServer(nil)
@@ -53,16 +52,13 @@ func secure(t *testing.T, handler http.Handler) *running {
 	return s
 }
 
-// dial connects with HTTP/2 and sends settings.
 func (s *running) dial(t testing.TB) *http2.Framer {
 	t.Helper()
 	conn := servertest.Must(tls.Dial("tcp", s.addr, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	client := http2.NewFramer(conn, conn)
-	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
-		t.Fatal(err)
-	}
+	_ = servertest.Must(io.WriteString(conn, http2.ClientPreface))(t)
 	servertest.Check(t, client.WriteSettings())
 	return client
 }
@@ -119,9 +115,7 @@ func TestARequestInFlightOverHTTP2IsAnswered(t *testing.T) {
 		data, ok := frame.(*http2.DataFrame)
 		return ok && string(data.Data()) == "done"
 	})
-	if err := <-stopped; err != nil {
-		t.Error(err)
-	}
+	servertest.Check(t, <-stopped)
 }
 
 // A client that keeps its connection gets an answer to what it sends when the server stops, and learns that the
@@ -141,20 +135,13 @@ func TestServeAnswersOnKeptConnectionsWhenItStops(t *testing.T) {
 			_ = c.Close()
 		}
 	}
-	if _, err := io.WriteString(queued, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	res, err := http.ReadResponse(bufio.NewReader(queued), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_ = servertest.Must(io.WriteString(queued, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"))(t)
+	res := servertest.Must(http.ReadResponse(bufio.NewReader(queued), nil))(t)
 	_ = res.Body.Close()
 	if res.StatusCode != http.StatusNotFound || !res.Close {
 		t.Errorf("it answers %s, and closes the connection: %v", res.Status, res.Close)
 	}
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
+	servertest.Check(t, <-served)
 }
 
 // A connection that fails its handshake costs its client nothing.
@@ -174,9 +161,7 @@ func TestFailedHandshakesFillNoLog(t *testing.T) {
 	} else if line := <-lines; !strings.Contains(line, "TLS handshake error") || !strings.Contains(line, "not_logged_before=0") {
 		t.Error(line)
 	}
-	if err := server.stop(); err != nil {
-		t.Error(err)
-	}
+	servertest.Check(t, server.stop())
 }
 
 // An address with many requests at once has a half of what there is room for, and others are answered.

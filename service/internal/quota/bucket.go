@@ -109,7 +109,6 @@ func (st *stream) look(ctx context.Context, b *bucket, ask decide.Request, now t
 	return err == nil
 }
 
-// ask asks the store for the units of the next grant.
 func (st *stream) ask(ctx context.Context, b *bucket, ask decide.Request, now time.Time) {
 	ttl := (b.lease - delivery).Truncate(time.Second)
 	lasts := ttl - min(ttl/5, delivery/2) // until the next push

@@ -22,7 +22,6 @@ type demand struct {
 	rest    float64 // units left at the last decision
 }
 
-// open adds a bucket.
 func (st *stream) open(key string, id *pb.BucketId, entries []config.Entry) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -109,7 +108,6 @@ func (st *stream) wants(b *bucket, lasts time.Duration) (need, part float64) {
 	return need, max(0.01, share*max(room, 1.25*d.pace*lasts.Seconds()))
 }
 
-// learn notes what an answer says of the limits.
 func (st *stream) learn(b *bucket, a *decide.Answer) {
 	tightest, known := a.Tightest()
 	if !known {

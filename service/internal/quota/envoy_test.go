@@ -53,7 +53,6 @@ func (w *world) instance(cfg *config.Config) {
 	w.service.Register(grpc.NewServer(), w.ended)
 }
 
-// admits notes a request that went ahead.
 func (w *world) admits() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +100,6 @@ type fakeEnvoy struct {
 	granted int64               // guarded by mu: tokens
 }
 
-// An assumed is a bucket of Envoy's.
 type assumed struct {
 	id              *pb.BucketId
 	tokens          int64 // -1 is all
@@ -110,13 +108,11 @@ type assumed struct {
 	reported        time.Time
 }
 
-// A message arrives some time after it was sent.
 type message struct {
 	*pb.RateLimitQuotaResponse
 	arrives time.Time
 }
 
-// A link is a stream.
 type link struct {
 	grpc.ServerStream
 	ctx  context.Context
@@ -172,7 +168,6 @@ func (e *fakeEnvoy) kill() {
 	e.over.Wait()
 }
 
-// disconnect cuts the stream.
 func (e *fakeEnvoy) disconnect() {
 	e.mu.Lock()
 	l := e.link
@@ -239,14 +234,12 @@ func (e *fakeEnvoy) take(m *pb.RateLimitQuotaResponse) {
 	}
 }
 
-// messages returns how many have arrived.
 func (e *fakeEnvoy) messages() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.pushes
 }
 
-// report reports every bucket.
 func (e *fakeEnvoy) report() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -12,7 +12,6 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// A grant is units that Envoy may spend.
 type grant struct {
 	*decide.Reservation
 	units int64
@@ -63,7 +62,6 @@ func (b *bucket) refund(allowed int64, now time.Time) {
 	}
 }
 
-// each calls a function with every spare.
 func (b *bucket) each(do func(*spare)) {
 	do(&b.past)
 	for i := range b.grants {
@@ -112,7 +110,6 @@ func assign(id *pb.BucketId, strategy *typepb.RateLimitStrategy, ttl time.Durati
 
 var abandonment = &pb.RateLimitQuotaResponse_BucketAction_AbandonAction_{AbandonAction: &pb.RateLimitQuotaResponse_BucketAction_AbandonAction{}}
 
-// abandon makes Envoy forget a bucket, until its next request.
 func abandon(id *pb.BucketId) *pb.RateLimitQuotaResponse_BucketAction {
 	return &pb.RateLimitQuotaResponse_BucketAction{BucketId: id, BucketAction: abandonment}
 }
@@ -125,7 +122,6 @@ func blanket(allow bool) *typepb.RateLimitStrategy {
 	return &typepb.RateLimitStrategy{Strategy: &typepb.RateLimitStrategy_BlanketRule_{BlanketRule: rule}}
 }
 
-// tokens returns the strategy that admits so many requests, and no more.
 func tokens(n int64) *typepb.RateLimitStrategy {
 	return &typepb.RateLimitStrategy{Strategy: &typepb.RateLimitStrategy_TokenBucket{TokenBucket: &typepb.TokenBucket{
 		MaxTokens: uint32(min(n, math.MaxUint32)), TokensPerFill: wrapperspb.UInt32(0), FillInterval: durationpb.New(time.Hour),

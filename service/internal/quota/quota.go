@@ -86,7 +86,6 @@ func (s *Service) Register(server grpc.ServiceRegistrar, ended <-chan struct{}) 
 	pb.RegisterRateLimitQuotaServiceServer(server, s)
 }
 
-// A stream is that of one Envoy.
 type stream struct {
 	*Service
 	ctx     context.Context // of the stream, with its caller
@@ -127,7 +126,6 @@ type report struct {
 	came time.Time
 }
 
-// run takes reports and pushes assignments until the stream ends.
 func (st *stream) run(reports <-chan report, failed <-chan error, send func(*pb.RateLimitQuotaResponse) error) error {
 	timer := time.NewTimer(silence)
 	defer timer.Stop()
@@ -184,7 +182,6 @@ func (st *stream) permit() error {
 	return nil
 }
 
-// take takes a message of Envoy's.
 func (st *stream) take(m report) error {
 	st.domain = cmp.Or(st.domain, m.GetDomain())
 	if st.domain == "" || cmp.Or(m.GetDomain(), st.domain) != st.domain {

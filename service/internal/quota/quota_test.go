@@ -208,7 +208,6 @@ func TestBucketsAreBounded(t *testing.T) {
 	})
 }
 
-// A request that Envoy let through without an assignment is charged.
 func TestWhatWasAdmittedWithoutAGrantIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begin(t, rules)
@@ -368,7 +367,6 @@ func TestRefundsLeaveWhatWasSpent(t *testing.T) {
 	}
 }
 
-// Requests that are reported of units that have gone back are owed.
 func TestWhatIsSpentOfUnitsThatWentBackIsOwed(t *testing.T) {
 	b, now := &bucket{shared: &demand{}}, time.Unix(0, 0)
 	b.grant(&decide.Reservation{}, 10, now.Add(time.Second))
@@ -379,7 +377,6 @@ func TestWhatIsSpentOfUnitsThatWentBackIsOwed(t *testing.T) {
 	}
 }
 
-// A grant that could arrive too late is not given.
 func TestALateGrantIsNotGiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begin(t, rules)

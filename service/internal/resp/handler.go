@@ -60,7 +60,6 @@ type refusal struct {
 // Error is the error as RESP has it.
 func (r *refusal) Error() string { return r.code + " " + r.text }
 
-// wrong is the refusal of a command that is written wrong.
 func wrong(text string) *refusal { return &refusal{"ERR", text} }
 
 // wrongArity has the words of Redis.
@@ -101,7 +100,6 @@ func (h *Handler) refusal(err error, silent *wire.Silence) *refusal {
 	return &refusal{"SASHSTORE", cause + ": " + text}
 }
 
-// A decision is a command that asks the store.
 type decision struct {
 	subject string                                      // commands with the same one are in order
 	silent  *wire.Silence                               // what a store that does not answer means for it
@@ -389,7 +387,6 @@ func (q *question) subject(args [][]byte) (rest [][]byte, err error) {
 	return nil, q.add(name, entries, limits, cost)
 }
 
-// add adds a subject to the request.
 func (q *question) add(name string, entries []config.Entry, limits []sash.Limit, cost *int64) error {
 	if err := checkSubject(name, entries, limits); err != nil {
 		return err

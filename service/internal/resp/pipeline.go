@@ -62,7 +62,6 @@ func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
 	return true
 }
 
-// perform answers a command at once.
 func (c *conn) perform(ctx context.Context, of command, args [][]byte) {
 	defer c.recovered(&c.out, len(c.out.b))
 	if err := of.run(ctx, c, args); err != nil {
@@ -82,7 +81,6 @@ func (c *conn) prepare(of command, args [][]byte) (d decision) {
 	return read
 }
 
-// decide makes a decision and writes its reply.
 func (c *conn) decide(ctx context.Context, d *decision, out *reply) {
 	defer c.recovered(out, len(out.b))
 	ctx, cancel := context.WithTimeout(ctx, c.handler.opts.Timeout)
@@ -156,7 +154,6 @@ type command struct {
 	settles bool // it is not decided beside commands that do not, which may be on the same subject
 }
 
-// commands are all, by their names in small letters.
 var commands = map[string]command{
 	"cl.throttle":  {decides: throttled}, // which counts its arguments itself
 	"sash.allow":   {least: 4, decides: allow},

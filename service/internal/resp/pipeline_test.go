@@ -3,6 +3,7 @@ package resp
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,19 +27,9 @@ func TestAPipelineIsAnsweredInOrder(t *testing.T) {
 	}
 	c.send(all.String())
 	for i := range 40 {
-		if got, want := c.read(), fmt.Sprintf("[0 100 %d -1 60]", 99-i); got != want {
-			t.Errorf("hot call %d: %s, want %s", i, got, want)
-		}
-		if got := c.read(); got != "[0 10 9 -1 60]" {
-			t.Errorf("key %d: %s", i, got)
-		}
+		c.gets(fmt.Sprintf("[0 100 %d -1 60]", 99-i), "[0 10 9 -1 60]")
 		if i%10 == 5 {
-			if got := c.read(); got != fmt.Sprint(i) {
-				t.Errorf("ECHO %d: %s", i, got)
-			}
-			if got := c.read(); !strings.HasPrefix(got, "-Cell error") {
-				t.Errorf("a wrong command: %s", got)
-			}
+			c.gets(fmt.Sprint(i), "-Cell error")
 		}
 	}
 }
@@ -79,20 +70,11 @@ func openGate(t *testing.T, enough int, timeout time.Duration) (*port, *gate) {
 	return p, g
 }
 
-// The store gets the decisions of a pipeline beside one another: it answers none before it has 50.
-func TestAPipelineIsDecidedTogether(t *testing.T) {
-	p, _ := openGate(t, 50, 30*time.Second)
-	c := p.connect(t)
-	var all strings.Builder
-	for i := range 50 {
-		all.WriteString(encode("SASH.ALLOW", "shop", "ENTRY", "user", fmt.Sprint(i)))
+func allows(n int) (all string) {
+	for i := range n {
+		all += encode("SASH.ALLOW", "shop", "ENTRY", "user", fmt.Sprint(i))
 	}
-	c.send(all.String())
-	for i := range 50 {
-		if got := c.read(); !strings.HasPrefix(got, "[allowed 1 remaining 2 ") {
-			t.Errorf("user %d: %s", i, got)
-		}
-	}
+	return all
 }
 
 // The pipelines of a client have a share of the goroutines, and each connection its own: those of others are decided together.
@@ -106,27 +88,19 @@ func TestAClientHasAShareOfTheGoroutines(t *testing.T) {
 			return g.waiting == want
 		})
 	}
-	var all strings.Builder
-	for i := range 60 {
-		all.WriteString(encode("SASH.ALLOW", "shop", "ENTRY", "user", fmt.Sprint(i)))
-	}
 	const connections = 20
 	var peers []*peer
 	for range connections {
 		peers = append(peers, p.connect(t))
-		peers[len(peers)-1].send(all.String())
+		peers[len(peers)-1].send(allows(60))
 	}
 	reach(connections + maxGoroutines/2)
 	peers = append(peers, p.connectFrom(t, 2))
-	peers[connections].send(all.String())
+	peers[connections].send(allows(60))
 	reach(connections + maxGoroutines/2 + 60)
 	close(g.open)
 	for _, c := range peers {
-		for range 60 {
-			if got := c.read(); !strings.HasPrefix(got, "[allowed ") {
-				t.Error(got)
-			}
-		}
+		c.gets(slices.Repeat([]string{"[allowed "}, 60)...)
 	}
 }
 
@@ -134,19 +108,8 @@ func TestAClientHasAShareOfTheGoroutines(t *testing.T) {
 func TestAStoreThatHangsIsNotWaitedFor(t *testing.T) {
 	p, g := openGate(t, 1000, 50*time.Millisecond)
 	c := p.connect(t)
-	var all strings.Builder
-	for i := range 20 {
-		all.WriteString(encode("SASH.ALLOW", "shop", "ENTRY", "user", fmt.Sprint(i)))
-	}
-	c.send(all.String() + encode("PING"))
-	for range 20 {
-		if got := c.read(); !strings.HasPrefix(got, "-SASHSTORE budget: the store did not answer") {
-			t.Error(got)
-		}
-	}
-	if got := c.read(); got != "PONG" {
-		t.Error(got)
-	}
+	c.send(allows(20) + encode("PING"))
+	c.gets(append(slices.Repeat([]string{"-SASHSTORE budget: the store did not answer"}, 20), "PONG")...)
 	if g.most != 20 {
 		t.Errorf("%d decisions were under way at once, want all 20", g.most)
 	}

@@ -15,7 +15,6 @@ type reply struct {
 
 var newlines = strings.NewReplacer("\r", " ", "\n", " ")
 
-// line writes a kind of reply that ends with its line.
 func (r *reply) line(kind byte, text string) {
 	r.b = append(append(append(r.b, kind), newlines.Replace(text)...), "\r\n"...)
 }
@@ -33,7 +32,6 @@ func (r *reply) list(kind byte, n int64) {
 	r.b = append(strconv.AppendInt(append(r.b, kind), n, 10), "\r\n"...)
 }
 
-// fail is an error.
 func (r *reply) fail(why *refusal) { r.line('-', why.Error()) }
 
 // A field is a name and its value: see reply.value.

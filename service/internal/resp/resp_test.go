@@ -44,7 +44,6 @@ type port struct {
 	log    *servertest.Log
 }
 
-// invalid returns how many commands were counted as wrong.
 func (p *port) invalid() int64 { return p.stats.Snapshot().Requests.Count.Invalid }
 
 // pass moves the clock of the store.
@@ -84,13 +83,10 @@ func (p *port) listen(t testing.TB, server Server, handler *Handler) {
 	}()
 	t.Cleanup(func() {
 		stop()
-		if err := <-p.served; err != nil {
-			t.Error(err)
-		}
+		servertest.Check(t, <-p.served)
 	})
 }
 
-// A peer sends bytes and reads replies.
 type peer struct {
 	t    testing.TB
 	conn net.Conn
@@ -194,7 +190,6 @@ func readReply(in *bufio.Reader) (string, error) {
 	return "", fmt.Errorf("a reply begins with %q", line)
 }
 
-// is checks the reply to a command.
 func (c *peer) is(command, want string) {
 	c.t.Helper()
 	if got := c.do(command); got != want {
@@ -202,10 +197,18 @@ func (c *peer) is(command, want string) {
 	}
 }
 
-// begins checks the beginning of the reply to a command.
 func (c *peer) begins(command, want string) {
 	c.t.Helper()
 	if got := c.do(command); !strings.HasPrefix(got, want) {
 		c.t.Errorf("%s\n got %s\nwant %s…", command, got, want)
+	}
+}
+
+func (c *peer) gets(wants ...string) {
+	c.t.Helper()
+	for i, want := range wants {
+		if got := c.read(); !strings.HasPrefix(got, want) {
+			c.t.Errorf("reply %d: %s, want %s…", i, got, want)
+		}
 	}
 }

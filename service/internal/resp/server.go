@@ -41,7 +41,6 @@ type Server struct {
 	held         *conns.Share  // bytes of commands and replies, by address; nil is mostHeld
 }
 
-// serving is a Server that runs.
 type serving struct {
 	Server
 	handler *Handler

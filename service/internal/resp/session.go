@@ -14,7 +14,6 @@ import (
 // speaks is the version of Redis whose commands to connect the port has. Clients compare it with what they need.
 const speaks = "7.0.0"
 
-// A session is what a connection has said of itself.
 type session struct {
 	id    int64
 	from  net.Addr
@@ -39,7 +38,6 @@ func (c *conn) permit(domain string, need access.Right) (*access.Caller, error) 
 	return caller, c.handler.opts.Access.Permit(caller, domain, need)
 }
 
-// word returns the first argument in capitals, or "".
 func word(args [][]byte) string {
 	if len(args) == 0 {
 		return ""
@@ -61,7 +59,6 @@ func (c *conn) login(user, token string) error {
 	return &refusal{"WRONGPASS", "invalid username-password pair or user is disabled."}
 }
 
-// ok replies OK unless there is an error.
 func (c *conn) ok(err error) error {
 	if err == nil {
 		c.out.status("OK")
@@ -115,7 +112,6 @@ func hello(_ context.Context, c *conn, args [][]byte) error {
 	return nil
 }
 
-// client answers what clients say of themselves to connect.
 func client(_ context.Context, c *conn, args [][]byte) error {
 	switch sub := word(args); sub {
 	case "SETINFO", "SETNAME", "NO-EVICT", "NO-TOUCH", "TRACKING": // no reply here is one to cache, so nothing is tracked
@@ -128,7 +124,6 @@ func client(_ context.Context, c *conn, args [][]byte) error {
 	}
 }
 
-// ping answers PING and ECHO.
 func ping(_ context.Context, c *conn, args [][]byte) error {
 	switch len(args) {
 	case 0:

@@ -36,7 +36,6 @@ import (
 	"example.com/sash/service/internal/servertest"
 )
 
-// as returns the context of a call with a token.
 func as(ctx context.Context, token string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 }

@@ -27,19 +27,17 @@ import (
 	"example.com/sash/service/internal/stats"
 )
 
-// limiting serves with bounds on calls.
-func limiting(t *testing.T, c *calls) *world {
+// limiting serves with bounds on calls, and streams that last.
+func limiting(t *testing.T, c *calls, lasting ...Lasting) *world {
 	t.Helper()
-	w := &world{t: t, calls: c}
+	w := &world{t: t, calls: c, lasting: lasting}
 	w.serve(text, memstore.New(nil), nil)
 	return w
 }
 
-// half begins a call without a message.
 func half(t *testing.T, from *stranger) (stream uint32) {
 	t.Helper()
-	stream = servertest.Must(from.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName))(t)
-	return stream
+	return servertest.Must(from.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName))(t)
 }
 
 func (c *calls) number() int {
@@ -51,8 +49,7 @@ func (c *calls) number() int {
 // A call whose message never comes ends, and so does one without an end.
 func TestHalfSentCallsEnd(t *testing.T) {
 	c := &calls{within: 300 * time.Millisecond, most: maxCalls, half: maxHalf}
-	w := &world{t: t, calls: c, lasting: []Lasting{pushing(nil)}}
-	w.serve(text, memstore.New(nil), nil)
+	w := limiting(t, c, pushing(nil))
 	client := meet(t, w.conn.Target())
 	methods := []string{
 		pushMethod,
@@ -88,9 +85,7 @@ func TestWrongHeadersAreAnsweredWithoutAMessage(t *testing.T) {
 		w.serve(text, memstore.New(nil), &Options{Stats: counted, Access: servertest.Gate(t, tt.access)})
 		client := meet(t, w.conn.Target())
 		for range 50 {
-			if _, err := client.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName, []byte(tt.header)...); err != nil {
-				t.Fatal(err)
-			}
+			_ = servertest.Must(client.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName, []byte(tt.header)...))(t)
 		}
 		servertest.Wait(t, what+": the calls are not answered", func() bool { return client.Ended() == 50 })
 		servertest.Wait(t, what+": calls that are answered count as open", func() bool { return c.number() == 0 })
@@ -98,28 +93,10 @@ func TestWrongHeadersAreAnsweredWithoutAMessage(t *testing.T) {
 	}
 }
 
-func TestACallTooManyCancelsTheOldest(t *testing.T) {
-	c := &calls{within: time.Hour, most: 5, half: maxHalf}
-	w := limiting(t, c)
-	client := meet(t, w.conn.Target())
-	for range 5 {
-		half(t, client)
-	}
-	servertest.Wait(t, "the calls do not begin", func() bool { return c.number() == 5 })
-	w.says("a call too many", request("ip=a"), "OK: OK 3/MINUTE 2 left 1m0s")
-	servertest.Wait(t, "the oldest call is not cancelled", func() bool { return client.Ended() == 1 })
-	last := half(t, client)
-	servertest.Wait(t, "the last call does not begin", func() bool { return c.number() == 5 })
-	_ = client.WriteRSTStream(last, 8)
-	servertest.Wait(t, "a call that was cancelled counts as open", func() bool { return c.number() == 4 })
-}
-
 // A client of HTTP/2 that gives no window takes no answers. The calls have ended for the service, and gRPC keeps the
 // rest of their answers as long as the connection lasts.
 func TestAClientThatTakesNoAnswersIsDisconnected(t *testing.T) {
-	w := &world{t: t, calls: &calls{within: 300 * time.Millisecond, most: maxCalls, half: maxHalf}}
-	w.lasting = []Lasting{pushing(nil)}
-	w.serve(text, memstore.New(nil), nil)
+	w := limiting(t, &calls{within: 300 * time.Millisecond, most: maxCalls, half: maxHalf}, pushing(nil))
 	ask := func(f *stranger, calls int) {
 		message := servertest.Must(proto.Marshal(request("ip=a")))(t)
 		for range calls {
@@ -166,9 +143,7 @@ func pushing(push <-chan struct{}) Lasting {
 // What the server sends meanwhile ends no message of the client's.
 func TestHalfSentMessagesOfStreamsHaveAShare(t *testing.T) {
 	push := make(chan struct{})
-	w := &world{t: t, calls: &calls{within: time.Hour, most: maxCalls, half: 20_000}}
-	w.lasting = []Lasting{pushing(push)}
-	w.serve(text, memstore.New(nil), nil)
+	w := limiting(t, &calls{within: time.Hour, most: maxCalls, half: 20_000}, pushing(push))
 	f := meet(t, w.conn.Target())
 	stream := servertest.Must(f.Begin(pushMethod))(t)
 	send := func(data []byte) {
@@ -196,11 +171,9 @@ func TestHalfSentMessagesOfStreamsHaveAShare(t *testing.T) {
 // Of streams that last a client holds no more than it leaves free, and gives back those that end.
 func TestAClientHasAShareOfTheStreams(t *testing.T) {
 	c := &calls{within: time.Hour, most: maxCalls, half: maxHalf}
-	w := &world{t: t, calls: c}
 	lasting := pushing(nil)
 	lasting.Streams = 40
-	w.lasting = []Lasting{lasting}
-	w.serve(text, memstore.New(nil), nil)
+	w := limiting(t, c, lasting)
 	open := func(address string, streams, ended int) (client *stranger) {
 		client = meetFrom(t, address, w.conn.Target())
 		for range streams {
@@ -304,9 +277,7 @@ func TestHalfSentCallsCancelNoOther(t *testing.T) {
 	}
 	servertest.Wait(t, "half-sent calls too many are not cancelled", func() bool { return client.Ended() >= 16 })
 	close(finish)
-	if err := <-answered; err != nil {
-		t.Error(err)
-	}
+	servertest.Check(t, <-answered)
 }
 
 // A client that sends messages without an end, over one connection or many, holds half of what there is room for. What has come whole, was reset or has ended counts no longer.
@@ -392,29 +363,28 @@ func TestALastingStreamLasts(t *testing.T) {
 	service := &quota.Service{Decider: servertest.Decider(t, store, text), Timeout: time.Second, Log: slog.New(slog.DiscardHandler)}
 	w.lasting = []Lasting{{Method: quota.Method, Register: service.Register}}
 	w.serve(text, store, nil)
-	for range 2 * maxUntaken { // streams whose answers are between two messages
-		idle := servertest.Must(quotapb.NewRateLimitQuotaServiceClient(w.conn).StreamRateLimitQuotas(t.Context()))(t)
-		usage := &quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{BucketId: &quotapb.BucketId{Bucket: map[string]string{"any": "idle"}}}
-		servertest.Check(t, idle.Send(&quotapb.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{usage}}))
-		_ = servertest.Must(idle.Recv())(t)
+	open := func() quotapb.RateLimitQuotaService_StreamRateLimitQuotasClient {
+		return servertest.Must(quotapb.NewRateLimitQuotaServiceClient(w.conn).StreamRateLimitQuotas(t.Context()))(t)
 	}
-	stream := servertest.Must(quotapb.NewRateLimitQuotaServiceClient(w.conn).StreamRateLimitQuotas(t.Context()))(t)
-	id := map[string]string{"any": strings.Repeat("x", 3000)}
-	for i := range 40 {
-		id["n"] = strconv.Itoa(i)
-		usage := &quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{BucketId: &quotapb.BucketId{Bucket: id}}
-		servertest.Check(t, stream.Send(&quotapb.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: []*quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{usage}}))
-		m := servertest.Must(stream.Recv())(t)
-		if got := m.GetBucketAction()[0].GetBucketId().GetBucket()["n"]; got != id["n"] {
-			t.Fatalf("bucket %s got an assignment, want %s", got, id["n"])
+	report := func(stream quotapb.RateLimitQuotaService_StreamRateLimitQuotasClient, text, n string) {
+		id := &quotapb.BucketId{Bucket: map[string]string{"any": text, "n": n}}
+		usage := []*quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{{BucketId: id}}
+		servertest.Check(t, stream.Send(&quotapb.RateLimitQuotaUsageReports{Domain: "d", BucketQuotaUsages: usage}))
+		if got := servertest.Must(stream.Recv())(t).GetBucketAction()[0].GetBucketId().GetBucket()["n"]; got != n {
+			t.Fatalf("bucket %s got an assignment, want %s", got, n)
 		}
+	}
+	for range 2 * maxUntaken { // streams whose answers are between two messages
+		report(open(), "idle", "0")
+	}
+	stream := open()
+	for i := range 40 {
+		report(stream, strings.Repeat("x", 3000), strconv.Itoa(i))
 	}
 	if n := c.number(); n != 0 {
 		t.Errorf("%d calls are bounded as others", n)
 	}
-	if err := w.stop(); err != nil {
-		t.Error(err)
-	}
+	servertest.Check(t, w.stop())
 	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("it ended with %v", err)
 	}

@@ -54,7 +54,6 @@ func (w *world) move(d time.Duration) {
 	w.now = w.now.Add(d)
 }
 
-// everything lets every caller do all that the protocol has.
 const everything = "anonymous: {allow: [decide, refund, override, long_windows]}"
 
 func begin(t *testing.T, text string, opts *Options) *world {
@@ -118,8 +117,7 @@ func request(descriptors ...string) *pb.RateLimitRequest {
 
 func (w *world) ask(req *pb.RateLimitRequest) *pb.RateLimitResponse {
 	w.t.Helper()
-	res := servertest.Must(w.client.ShouldRateLimit(w.t.Context(), req))(w.t)
-	return res
+	return servertest.Must(w.client.ShouldRateLimit(w.t.Context(), req))(w.t)
 }
 
 // says checks an answer, written as "OVER_LIMIT: OK 5/SECOND 4 left 1s | OVER_LIMIT …".
@@ -172,9 +170,7 @@ func meetFrom(t testing.TB, from, addr string, settings ...http2.Setting) *stran
 	conn := servertest.Must(dialer.DialContext(t.Context(), "tcp", addr))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	f := &stranger{Framer: http2.NewFramer(conn, conn), conn: conn, next: 1, ended: make(map[uint32]bool)}
-	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
-		t.Fatal(err)
-	}
+	_ = servertest.Must(conn.Write([]byte(http2.ClientPreface)))(t)
 	servertest.Check(t, f.WriteSettings(settings...))
 	go f.read()
 	return f

@@ -27,7 +27,6 @@ const longest = 4 << 10
 // largeMessages is how many messages of the largest size may be under way at once.
 const largeMessages = 16
 
-// errManyBytes refuses a request because of the others.
 var errManyBytes = errors.New("too many bytes of large requests are under way: send this one again, or smaller ones")
 
 // perMessage is about what protobuf needs for a message in another, beside its texts.
@@ -130,7 +129,6 @@ type message struct {
 	padded bool  // some of the bytes are none of the message, so its end is not known
 }
 
-// add takes bytes of messages.
 func (m *message) add(p []byte) {
 	const prefix = int64(len(m.prefix))
 	for len(p) > 0 && !m.padded {

@@ -110,7 +110,6 @@ func requestLimit(o *common.RateLimitDescriptor_RateLimitOverride) (*sash.Limit,
 	return new(sash.Every(int64(o.GetRequestsPerUnit()), time.Duration(times)*window)), nil
 }
 
-// response returns the answers in the order of the request.
 func (s *Service) response(req *pb.RateLimitRequest, parts []decide.Part, answers []decide.Answer) *pb.RateLimitResponse {
 	res := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK, Statuses: make([]*pb.RateLimitResponse_DescriptorStatus, len(answers))}
 	for i := range answers {
@@ -135,7 +134,6 @@ func (s *Service) response(req *pb.RateLimitRequest, parts []decide.Part, answer
 	return res
 }
 
-// statusOf describes an answer.
 func statusOf(a *decide.Answer) *pb.RateLimitResponse_DescriptorStatus {
 	st := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
 	if a.Rule != nil && a.Rule.Unlimited && !a.Replaced {
@@ -198,7 +196,6 @@ func spellLimit(l sash.Limit) *pb.RateLimitResponse_RateLimit {
 	return out
 }
 
-// periods are the units of calendar limits.
 var periods = map[sash.Period]pb.RateLimitResponse_RateLimit_Unit{
 	sash.CalendarHour: pb.RateLimitResponse_RateLimit_HOUR, sash.CalendarDay: pb.RateLimitResponse_RateLimit_DAY,
 	sash.CalendarMonth: pb.RateLimitResponse_RateLimit_MONTH,

@@ -274,7 +274,6 @@ func (c *calls) arrived(ctx context.Context, req any, _ *grpc.UnaryServerInfo, n
 	return next(ctx, req)
 }
 
-// end ends a call that is answered, or whose context has ended.
 func (c *call) end() {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()

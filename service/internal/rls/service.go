@@ -103,7 +103,6 @@ func (s *Service) description() *grpc.ServiceDesc {
 	return &desc
 }
 
-// answer answers a request within Options.Timeout.
 func (s *Service) answer(ctx context.Context, port decide.Port, req *pb.RateLimitRequest) (res *pb.RateLimitResponse, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.Timeout, errUndecided)
 	defer cancel()
@@ -117,7 +116,6 @@ func (s *Service) answer(ctx context.Context, port decide.Port, req *pb.RateLimi
 	return s.decide(ctx, port, req)
 }
 
-// fault counts and logs a panic, and returns the status of its request.
 func (s *Service) fault(panicked any) error {
 	s.opts.Stats.Service.Panics.Add(1)
 	s.opts.Log.Error("a request was not answered because of a fault", "fault", fmt.Sprint(panicked), "stack", string(debug.Stack()))

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +57,8 @@ func TestStatusesAreInTheOrderOfTheRequest(t *testing.T) {
 		"OVER_LIMIT: OK 3/MINUTE 2 left 1m0s | OVER_LIMIT 0/SECOND 0 left 0s | OK 10/MONTH 10 left 0s")
 	w.says("calendars, and a window that is no whole number of seconds", request("day", "hour", "period", "part"),
 		"OK: OK 9/DAY 8 left 16h0m0s | OK 9/HOUR 8 left 1h0m0s | OK 9/MONTH 8 left 400h0m0s | OK 2/UNKNOWN 1 left 2s")
+	w.says("an unknown domain", &pb.RateLimitRequest{Domain: "other", Descriptors: request("ip=a").Descriptors}, "OK: OK")
+	w.says("a large limit", request("huge"), "OK: OK 4294967295/SECOND 4294967294 left 1s")
 	if res := w.ask(request("free")); res.Statuses[0].LimitRemaining != math.MaxUint32 {
 		t.Errorf("unlimited: %d left", res.Statuses[0].LimitRemaining)
 	}
@@ -96,8 +97,8 @@ func TestHits(t *testing.T) {
 func TestALimitInTheRequest(t *testing.T) {
 	w := begin(t, text, nil)
 	brings := func(units uint32, unit typev3.RateLimitUnit, times *wrapperspb.UInt32Value) *pb.RateLimitRequest {
-		req := request("ip=c")
-		req.Descriptors[0].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: units, Unit: unit, UnitMultiplier: times}
+		req := limited(units, unit, "ip=c")
+		req.Descriptors[0].Limit.UnitMultiplier = times
 		return req
 	}
 	w.says("first", brings(2, typev3.RateLimitUnit_HOUR, nil), "OK: OK 2/HOUR 1 left 1h0m0s")
@@ -116,14 +117,6 @@ func TestALimitInTheRequest(t *testing.T) {
 		}
 	}
 	w.says("it still answers", request("ip=z"), "OK: OK 3/MINUTE 2 left 1m0s")
-}
-
-func TestUnusualRequests(t *testing.T) {
-	w := begin(t, text, nil)
-	w.says("an unknown domain", &pb.RateLimitRequest{Domain: "other", Descriptors: request("ip=a").Descriptors}, "OK: OK")
-	w.says("no entries", &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{{}}}, "OK: OK")
-	w.says("a long value", request("ip="+strings.Repeat("x", 10_000)), "OK: OK 3/MINUTE 2 left 1m0s")
-	w.says("a large limit", request("huge"), "OK: OK 4294967295/SECOND 4294967294 left 1s")
 }
 
 func TestShadow(t *testing.T) {
@@ -184,7 +177,6 @@ descriptors:
 	}
 }
 
-// limited is a request with a limit of its own.
 func limited(units uint32, unit typev3.RateLimitUnit, of string) *pb.RateLimitRequest {
 	req := request(of)
 	req.Descriptors[0].Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: units, Unit: unit}
@@ -227,9 +219,7 @@ func TestCompatibleAnswersAreEnvoys(t *testing.T) {
 
 // Envoy's service answers each error at /json with 400, and says no more. The log does.
 func TestCompatibleJSONErrorsAreEnvoys(t *testing.T) {
-	down := storeFunc(func(context.Context, *driver.Op) error {
-		return errors.New("down")
-	})
+	down := storeFunc(func(context.Context, *driver.Op) error { return errors.New("down") })
 	d := servertest.Decider(t, down, text)
 	for name, body := range map[string]string{
 		"no JSON":              `{`,
@@ -242,8 +232,7 @@ func TestCompatibleJSONErrorsAreEnvoys(t *testing.T) {
 		for compatible, opts := range map[bool]*Options{true: {Counting: &decide.Counting{}}, false: {}} {
 			var logs bytes.Buffer
 			opts.Log = slog.New(slog.NewTextHandler(&logs, nil))
-			w := httptest.NewRecorder()
-			New(d, opts).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(body)))
+			w := post(New(d, opts), body)
 			if asThere := w.Code == http.StatusBadRequest && w.Body.String() == "Bad Request\n"; asThere != compatible {
 				t.Errorf("%s, compatible %v: %d %q", name, compatible, w.Code, w.Body)
 			}

@@ -23,14 +23,12 @@ import (
 	"example.com/sash/service/internal/stats"
 )
 
-// rawCodec sends bytes as they are.
 type rawCodec struct{ encoding.Codec }
 
 func (rawCodec) Marshal(v any) ([]byte, error)   { return *v.(*[]byte), nil }
 func (rawCodec) Unmarshal(b []byte, v any) error { *v.(*[]byte) = b; return nil }
 func (rawCodec) Name() string                    { return "proto" }
 
-// invalid returns how many requests of a registry were wrong.
 func invalid(t *testing.T, r *stats.Registry) float64 {
 	t.Helper()
 	return counter(t, r, "sash_requests_total", "invalid")
