@@ -86,10 +86,7 @@ func TestErrorsAboutTheCallPassAndTripNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
 		store := guarded(t, inner, failover.Options{Modes: always(failover.Open)})
-		policy, err := sash.NewPolicy(nil, sash.PerHour(10))
-		if err != nil {
-			t.Fatal(err)
-		}
+		policy := must(sash.NewPolicy(nil, sash.PerHour(10)))(t)
 		for _, want := range []error{driver.ErrApart, driver.ErrUnsupported, sash.ErrInvalidLimit} {
 			inner.becomes(fails(want))
 			for range 10 {

@@ -97,10 +97,7 @@ func guarded(t *testing.T, inner driver.Store, opts failover.Options) *failover.
 	if opts.Local == nil {
 		opts.Local = memstore.New(nil)
 	}
-	store, err := failover.New(inner, &opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must(failover.New(inner, &opts))(t)
 	t.Cleanup(func() { // ends the goroutine that writes the backlog
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -145,13 +142,25 @@ func bringBack(t *testing.T, inner *fake, store *failover.Store) {
 	}
 }
 
-func allow(t *testing.T, l *sash.Limiter, key string, cost int64) sash.Result {
+func check(t testing.TB, err error) {
 	t.Helper()
-	res, err := l.AllowN(t.Context(), key, cost)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res
+}
+
+// must returns a function that returns the value, or fails the test at once after an error: must(f())(t).
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		check(t, err)
+		return value
+	}
+}
+
+func allow(t *testing.T, l *sash.Limiter, key string, cost int64) sash.Result {
+	t.Helper()
+	return must(l.AllowN(t.Context(), key, cost))(t)
 }
 
 // admit asks for single units and returns how many were admitted.
@@ -168,9 +177,7 @@ func admit(t *testing.T, l *sash.Limiter, key string, calls int) (admitted int) 
 // look asks about a subject and charges nothing.
 func look(t *testing.T, l *sash.Limiter) {
 	t.Helper()
-	if _, err := l.Peek(t.Context(), "another"); err != nil {
-		t.Fatal(err)
-	}
+	_ = must(l.Peek(t.Context(), "another"))(t)
 }
 
 // inFour are the options of one of four processes, in mode Local.

@@ -44,11 +44,7 @@ func TestAStoreThatWorksIsNotChanged(t *testing.T) {
 
 func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
-	l, err := sash.New(store, opts, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return must(sash.New(store, opts, limits...))(t)
 }
 
 // A knowing store knows the answer of one subject, and hangs otherwise.

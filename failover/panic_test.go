@@ -28,10 +28,7 @@ func TestAStoreThatPanicsInTheMiddleOfABatch(t *testing.T) {
 // Of operations of several kinds each is answered by itself, in any order: also those that the store cannot carry out now.
 func TestChargesAndSettlementsTogether(t *testing.T) {
 	down := drivertest.Over(memstore.New(nil), func(context.Context, *driver.Batch) error { return context.DeadlineExceeded })
-	store, err := failover.New(down, &failover.Options{Modes: failover.Modes{Rules: []failover.Rule{{Mode: failover.Open}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must(failover.New(down, &failover.Options{Modes: failover.Modes{Rules: []failover.Rule{{Mode: failover.Open}}}}))(t)
 	req := driver.Request{Key: "k", Cost: 1, Policy: &driver.Policy{Limits: []driver.Limit{{Units: 5, Window: 1e6}}}}
 	b := driver.Batch{Mode: driver.Each, Ops: []driver.Op{
 		{Kind: driver.Settle, Settlement: driver.Settlement{Request: req}}, {Settlement: driver.Settlement{Request: req}},
