@@ -17,7 +17,7 @@ var perTen = sash.Every(8, 10*time.Second)
 // book books a unit and returns the answer.
 func book(t *testing.T, store driver.Store, l *sash.Limiter, within time.Duration) driver.Answer {
 	t.Helper()
-	return must(driver.Decide(t.Context(), store, booking(l, within)))(t)
+	return failover.Must(driver.Decide(t.Context(), store, booking(l, within)))(t)
 }
 
 func booking(l *sash.Limiter, within time.Duration) driver.Request {
@@ -95,7 +95,7 @@ func twelveBookings(t *testing.T) (*fake, *failover.Store, *sash.Limiter) {
 func TestCloseForgetsBookingsThatHaveNotStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, store, l := twelveBookings(t)
-		check(t, store.Close(t.Context()))
+		failover.Check(t, store.Close(t.Context()))
 		book(t, store, l, time.Hour)
 		time.Sleep(12 * time.Second)
 		inner.becomes(fails(errRefused))
@@ -115,7 +115,7 @@ func TestABookingThatComesTooLateIsGivenBack(t *testing.T) {
 		{failover.Open, 0},
 		{failover.Local, 1}, // for the local admission
 	} {
-		bubble(t, c.mode.String(), func(t *testing.T) {
+		failover.Bubble(t, c.mode.String(), func(t *testing.T) {
 			inner, store, l := outage(t, failover.Options{Modes: always(c.mode)}, perTen)
 			inner.becomes(hangs(1080 * time.Millisecond))
 			for _, decide := range []func() error{

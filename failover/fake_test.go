@@ -7,7 +7,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"example.com/sash"
@@ -97,19 +96,13 @@ func guarded(t *testing.T, inner driver.Store, opts failover.Options) *failover.
 	if opts.Local == nil {
 		opts.Local = memstore.New(nil)
 	}
-	store := must(failover.New(inner, &opts))(t)
+	store := failover.Must(failover.New(inner, &opts))(t)
 	t.Cleanup(func() { // ends the goroutine that writes the backlog
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = store.Close(over)
 	})
 	return store
-}
-
-// bubble runs a subtest in a synctest bubble.
-func bubble(t *testing.T, name string, f func(*testing.T)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
 
 func always(mode failover.Mode) failover.Modes {
@@ -142,25 +135,9 @@ func bringBack(t *testing.T, inner *fake, store *failover.Store) {
 	}
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// must returns a function that returns the value, or fails the test at once after an error: must(f())(t).
-func must[T any](value T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		check(t, err)
-		return value
-	}
-}
-
 func allow(t *testing.T, l *sash.Limiter, key string, cost int64) sash.Result {
 	t.Helper()
-	return must(l.AllowN(t.Context(), key, cost))(t)
+	return failover.Must(l.AllowN(t.Context(), key, cost))(t)
 }
 
 // admit asks for single units and returns how many were admitted.
@@ -177,7 +154,7 @@ func admit(t *testing.T, l *sash.Limiter, key string, calls int) (admitted int) 
 // look asks about a subject and charges nothing.
 func look(t *testing.T, l *sash.Limiter) {
 	t.Helper()
-	_ = must(l.Peek(t.Context(), "another"))(t)
+	_ = failover.Must(l.Peek(t.Context(), "another"))(t)
 }
 
 // inFour are the options of one of four processes, in mode Local.

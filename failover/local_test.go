@@ -45,7 +45,7 @@ func TestARefusalTellsOfTheShareInTheCallersTerms(t *testing.T) {
 // remaining asks a store itself what is left of the key k.
 func remaining(t *testing.T, store *fake, limits ...sash.Limit) int64 {
 	t.Helper()
-	res := must(newLimiter(t, store.Store, nil, limits...).Peek(context.Background(), "k"))(t)
+	res := failover.Must(newLimiter(t, store.Store, nil, limits...).Peek(context.Background(), "k"))(t)
 	return res.Remaining
 }
 
@@ -87,8 +87,8 @@ func TestASlotIsExtendedWhereItWasTaken(t *testing.T) {
 	for mode, want := range map[failover.Mode]error{failover.Open: nil, failover.Local: driver.ErrUnsupported} {
 		t.Run(mode.String(), func(t *testing.T) {
 			inner := storetest.NewFaulty(memstore.New(nil))
-			c := must(sash.NewConcurrency(guarded(t, inner, failover.Options{Modes: always(mode)}), nil, 3, time.Hour))(t)
-			slot := must(c.Start(t.Context(), "k"))(t)
+			c := failover.Must(sash.NewConcurrency(guarded(t, inner, failover.Options{Modes: always(mode)}), nil, 3, time.Hour))(t)
+			slot := failover.Must(c.Start(t.Context(), "k"))(t)
 			if held, err := slot.Extend(t.Context()); err != nil || !held {
 				t.Errorf("while the store is up: %v, %v", held, err)
 			}

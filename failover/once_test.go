@@ -15,7 +15,7 @@ import (
 
 func once(t *testing.T, l *sash.Limiter, id, key string, cost int64) sash.Result {
 	t.Helper()
-	return must(l.AllowOnce(t.Context(), id, key, cost))(t)
+	return failover.Must(l.AllowOnce(t.Context(), id, key, cost))(t)
 }
 
 // A lossy store charges, and then fails or hangs: its reply is lost.
@@ -53,7 +53,7 @@ func TestACallWithAnIDIsChargedOnce(t *testing.T) {
 		"charged, and then hung":    {after: hangs(time.Second)},
 		"charged, and then stalled": {after: stalls},
 	} {
-		bubble(t, name, func(t *testing.T) {
+		failover.Bubble(t, name, func(t *testing.T) {
 			inner := loseReplies(newFake(), c.after)
 			store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
 			l := newLimiter(t, store, nil, sash.PerHour(40))
@@ -163,14 +163,14 @@ func TestASettlementThatIsRepeatedCountsLocallyOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
 		store := guarded(t, inner, inFour)
-		closed := must(store.With(failover.Modes{}))(t)
+		closed := failover.Must(store.With(failover.Modes{}))(t)
 		l := newLimiter(t, store, nil, sash.PerHour(100))
 		for _, id := range []string{"one", "two"} {
 			req := driver.Request{Key: "k", Cost: 2, Policy: l.Policy(), MaySettle: true}
-			res := must(drivertest.Of(store).Once(t.Context(), id, req))(t)
+			res := failover.Must(drivertest.Of(store).Once(t.Context(), id, req))(t)
 			for range 9 { // with the ID of the call, which is another one
 				set := driver.Settlement{Request: req, At: res.At, Source: res.Source, Units: 10, ID: id}
-				check(t, drivertest.Of(closed).Settle(t.Context(), set))
+				failover.Check(t, drivertest.Of(closed).Settle(t.Context(), set))
 			}
 		}
 		bringDown(t, inner, store)
@@ -183,7 +183,7 @@ func TestASettlementThatIsRepeatedCountsLocallyOnce(t *testing.T) {
 // Calls that were sent before the store came back, and whose budget ends after that, do not take it down again.
 func TestFailuresFromBeforeTheRecoveryDoNotCount(t *testing.T) {
 	for _, budget := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond} {
-		bubble(t, budget.String(), func(t *testing.T) {
+		failover.Bubble(t, budget.String(), func(t *testing.T) {
 			inner := newFake()
 			var back, again atomic.Int64
 			store := guarded(t, inner, failover.Options{Budget: budget, Modes: always(failover.Open), OnChange: func(now failover.State, _ error) {

@@ -32,7 +32,7 @@ func TestAProbeFindsWhatNobodyAsksAbout(t *testing.T) {
 		"one that refuses at once": {fails(errRefused), failover.Down, 0, failover.DefaultBlip},
 	} {
 		for _, budget := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second} {
-			bubble(t, name+"/"+budget.String(), func(t *testing.T) {
+			failover.Bubble(t, name+"/"+budget.String(), func(t *testing.T) {
 				inner := newFake()
 				store := guarded(t, inner, failover.Options{Budget: budget})
 				inner.becomes(c.does)
@@ -71,7 +71,7 @@ func TestAProbeAsksTheIdlePartsOnly(t *testing.T) {
 		l := newLimiter(t, store, nil, sash.PerHour(10))
 		expect := func(when string, want int64) {
 			t.Helper()
-			check(t, store.Probe(t.Context()))
+			failover.Check(t, store.Probe(t.Context()))
 			if n := calls.Swap(0); n != want {
 				t.Errorf("%s: %d calls, want %d", when, n, want)
 			}

@@ -22,7 +22,7 @@ func TestEachLimiterOfAKeyIsOwedItsOwn(t *testing.T) {
 	short, hour, more := sash.Every(5, time.Second), sash.PerHour(50), sash.PerHour(100)
 	for _, a := range sash.Algorithms() {
 		for _, order := range [][]sash.Limit{{hour, short}, {short, hour}, {short, hour, short}, {hour, more}, {more, hour}} {
-			bubble(t, fmt.Sprint(a, order), func(t *testing.T) {
+			failover.Bubble(t, fmt.Sprint(a, order), func(t *testing.T) {
 				inner := newFake()
 				store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
 				bringDown(t, inner, store)
@@ -32,7 +32,7 @@ func TestEachLimiterOfAKeyIsOwedItsOwn(t *testing.T) {
 						t.Fatal(r, err)
 					}
 					allow(t, newLimiter(t, store, algorithm(a), limit), "k", 1)
-					check(t, r.Settle(t.Context(), 1))
+					failover.Check(t, r.Settle(t.Context(), 1))
 					time.Sleep(1100 * time.Millisecond)
 				}
 				var here []int64
@@ -136,7 +136,7 @@ func TestPaymentsThatFailAreNotRepeatedWithEveryAnswer(t *testing.T) {
 		"not charged: kept":             {errFull, false, failover.Stats{Written: 7}, 15},
 		"not charged, and no IDs: kept": {errFull, true, failover.Stats{Written: 7}, 15},
 	} {
-		bubble(t, name, func(t *testing.T) {
+		failover.Bubble(t, name, func(t *testing.T) {
 			inner := newFake()
 			var wrong atomic.Bool // with payments
 			var tried atomic.Int64
@@ -213,7 +213,7 @@ func TestCloseWritesTheBacklog(t *testing.T) {
 		"the store is back soon":      {backAfter(time.Second), 4 * time.Second, 2 * keys, 2 * keys},
 		"the store is back, and slow": {hangs(40 * time.Millisecond), 4*time.Second + failover.DefaultBudget, 2 * 50, 2 * 100},
 	} {
-		bubble(t, name, func(t *testing.T) {
+		failover.Bubble(t, name, func(t *testing.T) {
 			inner, store, l := outage(t, inFour, sash.PerHour(40))
 			inner.becomes(fails(errRefused))
 			for i := range keys {

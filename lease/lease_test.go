@@ -70,17 +70,6 @@ func (f *far) Do(ctx context.Context, b *driver.Batch) error {
 
 func newFar(way time.Duration) *far { return &far{Store: memstore.New(nil), way: way} }
 
-// must returns a function that returns the value, or fails the test at once after an error: must(f())(t).
-func must[T any](value T, err error) func(testing.TB) T {
-	return func(t testing.TB) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return value
-	}
-}
-
 const (
 	hop  = 500 * time.Microsecond
 	trip = 150 * time.Millisecond // to a home over an ocean, and back
@@ -88,17 +77,17 @@ const (
 
 func newStore(t testing.TB, inner driver.Store) *lease.Store {
 	t.Helper()
-	return must(lease.New(inner, longest))(t)
+	return lease.Must(lease.New(inner, longest))(t)
 }
 
 func shared(t testing.TB, home driver.Store, region window.Holder, longest time.Duration, opts *lease.Options) *lease.Store {
 	t.Helper()
-	return must(lease.Shared(home, region, longest, opts))(t)
+	return lease.Must(lease.Shared(home, region, longest, opts))(t)
 }
 
 func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
-	return must(sash.New(store, opts, limits...))(t)
+	return lease.Must(sash.New(store, opts, limits...))(t)
 }
 
 func TestABusyKeyIsDecidedInMemory(t *testing.T) {
@@ -260,7 +249,7 @@ func TestBookingsAreUnderTheLongerWindows(t *testing.T) {
 				return []driver.Answer{answer}, err
 			},
 		} {
-			answers := must(decide())(t)
+			answers := lease.Must(decide())(t)
 			check(how, answers[0], nil)
 		}
 	})

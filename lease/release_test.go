@@ -15,6 +15,7 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/window"
+	"example.com/sash/lease"
 	"example.com/sash/memstore"
 )
 
@@ -53,7 +54,7 @@ func TestReleaseWaitsForErrands(t *testing.T) {
 // charges returns how many units of the key k are charged at home, under an hour and the leases of three seconds.
 func charges(t *testing.T, home *memstore.Store, most int64) int64 {
 	t.Helper()
-	res := must(newLimiter(t, home, nil, sash.Every(most, time.Hour+3*time.Second)).Peek(t.Context(), "k"))(t)
+	res := lease.Must(newLimiter(t, home, nil, sash.Every(most, time.Hour+3*time.Second)).Peek(t.Context(), "k"))(t)
 	return most - res.Remaining
 }
 
