@@ -8,7 +8,6 @@ import (
 	"example.com/sash"
 )
 
-// How a part of the store admits calls.
 const (
 	firstLimit = 16               // calls at the store before anything is known of it
 	baseWindow = 10 * time.Second // the fastest answer is that of one such window or two
@@ -50,7 +49,6 @@ type queue struct {
 	calls  []*waiter
 }
 
-// A waiter is a call that waits for a place.
 type waiter struct {
 	ended    chan error // gets nil with a place, or why there is none
 	gone     bool       // guarded by mu: its caller has left

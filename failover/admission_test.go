@@ -52,7 +52,7 @@ func TestAGreedyClientTakesNothingFromOthers(t *testing.T) {
 		"a far store":       {50 * time.Microsecond, 20 * time.Millisecond, 4000, 80 * time.Millisecond},
 		"a farther store":   {50 * time.Microsecond, 40 * time.Millisecond, 4000, 120 * time.Millisecond},
 	} {
-		bubble(t, name, func(t *testing.T) {
+		failover.Bubble(t, name, func(t *testing.T) {
 			inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerHour(90_000))
 			inner.becomes(serial(c.each, c.away))
 			const lasts = 5 * time.Second
@@ -142,7 +142,7 @@ func TestOnlyErrorsOfTheStoreTakeItDown(t *testing.T) {
 		{fmt.Errorf("reading: %w", io.EOF), true}, {syscall.ECONNRESET, true}, {net.ErrClosed, true}, {os.ErrDeadlineExceeded, true},
 		{errRefused, true}, {context.DeadlineExceeded, true}, {context.Canceled, true}, {&sash.StoreError{Err: errors.New("closed")}, true},
 	} {
-		bubble(t, c.err.Error(), func(t *testing.T) {
+		failover.Bubble(t, c.err.Error(), func(t *testing.T) {
 			inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerHour(10))
 			inner.becomes(fails(c.err))
 			for range 50 {

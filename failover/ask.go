@@ -23,7 +23,6 @@ func fromStore(b *driver.Batch) bool {
 	return op.Kind != driver.Charge || op.Answer.Source == driver.FromStore
 }
 
-// A question is a call on the store.
 type question struct {
 	breaker  *breaker          // of the call's part of the store
 	patience time.Duration     // the longest time that its caller waits
@@ -32,7 +31,6 @@ type question struct {
 	after    []<-chan struct{} // closed before the call may begin
 }
 
-// An outcome is the result of a question.
 type outcome struct {
 	batch   *driver.Batch // as the store has carried it out, unless there is an error
 	err     error         // if failed, an ErrUnavailable with the cause

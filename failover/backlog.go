@@ -188,7 +188,6 @@ func (b *backlog) close() (done <-chan struct{}) {
 	return b.done
 }
 
-// abandon gives up every debt.
 func (b *backlog) abandon() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

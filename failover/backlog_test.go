@@ -29,10 +29,7 @@ func (b *backlog) debt(req driver.Request) *debt {
 
 func request(t *testing.T, key string, cost int64, limits ...sash.Limit) driver.Request {
 	t.Helper()
-	policy, err := sash.NewPolicy(nil, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	policy := Must(sash.NewPolicy(nil, limits...))(t)
 	return driver.Request{Key: key, Policy: policy, Cost: cost}
 }
 

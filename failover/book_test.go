@@ -17,11 +17,7 @@ var perTen = sash.Every(8, 10*time.Second)
 // book books a unit and returns the answer.
 func book(t *testing.T, store driver.Store, l *sash.Limiter, within time.Duration) driver.Answer {
 	t.Helper()
-	answer, err := driver.Decide(t.Context(), store, booking(l, within))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer
+	return failover.Must(driver.Decide(t.Context(), store, booking(l, within)))(t)
 }
 
 func booking(l *sash.Limiter, within time.Duration) driver.Request {
@@ -32,7 +28,7 @@ func booking(l *sash.Limiter, within time.Duration) driver.Request {
 func duringAnOutage(t *testing.T, limit sash.Limit, f func(*testing.T, *fake, *failover.Store, *sash.Limiter)) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
-		store := localStore(t, inner)
+		store := guarded(t, inner, inFour)
 		inner.becomes(fails(errRefused))
 		f(t, inner, store, newLimiter(t, store, nil, limit))
 	})
@@ -99,9 +95,7 @@ func twelveBookings(t *testing.T) (*fake, *failover.Store, *sash.Limiter) {
 func TestCloseForgetsBookingsThatHaveNotStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, store, l := twelveBookings(t)
-		if err := store.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		failover.Check(t, store.Close(t.Context()))
 		book(t, store, l, time.Hour)
 		time.Sleep(12 * time.Second)
 		inner.becomes(fails(errRefused))
@@ -121,7 +115,7 @@ func TestABookingThatComesTooLateIsGivenBack(t *testing.T) {
 		{failover.Open, 0},
 		{failover.Local, 1}, // for the local admission
 	} {
-		bubble(t, c.mode.String(), func(t *testing.T) {
+		failover.Bubble(t, c.mode.String(), func(t *testing.T) {
 			inner, store, l := outage(t, failover.Options{Modes: always(c.mode)}, perTen)
 			inner.becomes(hangs(1080 * time.Millisecond))
 			for _, decide := range []func() error{

@@ -111,7 +111,6 @@ func (b *breaker) enter() (t ticket, err error) {
 	return t, err
 }
 
-// succeed records an answer of the store.
 func (b *breaker) succeed(t ticket) {
 	b.answers.Add(1)
 	if b.now() == Up {
@@ -245,7 +244,6 @@ func (g *guard) now() (now State, cause error) {
 	return now, cause
 }
 
-// How many failures take the store down.
 const (
 	fewestFailures = 5           // in all
 	fewestCalls    = 20          // of a run of which a half counts

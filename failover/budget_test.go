@@ -26,7 +26,7 @@ func TestTheBudgetHoldsWhateverTheStoreDoes(t *testing.T) {
 			return nil
 		},
 	} {
-		bubble(t, name, func(t *testing.T) {
+		failover.Bubble(t, name, func(t *testing.T) {
 			inner := newFake()
 			inner.becomes(does)
 			l := newLimiter(t, guarded(t, inner, failover.Options{}), nil, sash.PerHour(10))
@@ -63,7 +63,7 @@ func giveUp(t *testing.T, l *sash.Limiter, n int) {
 // Callers with less time than the budget find out that the store is down as others do: it has its whole time.
 func TestAStoreIsFoundDownByCallersWhoGiveUp(t *testing.T) {
 	for name, does := range map[string]func(context.Context) error{"it heeds its context": stalls, "it does not": hangs(time.Hour)} {
-		bubble(t, name, func(t *testing.T) {
+		failover.Bubble(t, name, func(t *testing.T) {
 			inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerHour(10))
 			inner.becomes(does)
 			giveUp(t, l, 21)
@@ -86,10 +86,7 @@ func TestErrorsAboutTheCallPassAndTripNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
 		store := guarded(t, inner, failover.Options{Modes: always(failover.Open)})
-		policy, err := sash.NewPolicy(nil, sash.PerHour(10))
-		if err != nil {
-			t.Fatal(err)
-		}
+		policy := failover.Must(sash.NewPolicy(nil, sash.PerHour(10)))(t)
 		for _, want := range []error{driver.ErrApart, driver.ErrUnsupported, sash.ErrInvalidLimit} {
 			inner.becomes(fails(want))
 			for range 10 {

@@ -103,7 +103,6 @@ func (b *backlog) forget(key string, policy *driver.Policy) (over []<-chan struc
 	return over
 }
 
-// Bounds of a debt.
 const (
 	steps    = 8   // parts of the longest window; charges that leave in the same part are added up
 	mostEnds = 512 // ends of a debt; only bookings, and a local clock that jumps or runs ahead, need more than a few

@@ -159,7 +159,6 @@ func (s *Store) forgo(ctx context.Context, out *outcome, owed []driver.Op) {
 // corrects reports whether an operation is about a charge that was made before, where its Source says.
 func corrects(op *driver.Op) bool { return op.Kind == driver.Settle || op.Kind == driver.Extend }
 
-// at returns the index of the operation on a key, or -1.
 func at(ops []driver.Op, key string) int {
 	return slices.IndexFunc(ops, func(op driver.Op) bool { return op.Key == key })
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"example.com/sash"
@@ -97,22 +96,13 @@ func guarded(t *testing.T, inner driver.Store, opts failover.Options) *failover.
 	if opts.Local == nil {
 		opts.Local = memstore.New(nil)
 	}
-	store, err := failover.New(inner, &opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := failover.Must(failover.New(inner, &opts))(t)
 	t.Cleanup(func() { // ends the goroutine that writes the backlog
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = store.Close(over)
 	})
 	return store
-}
-
-// bubble runs a subtest in a synctest bubble.
-func bubble(t *testing.T, name string, f func(*testing.T)) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
 
 func always(mode failover.Mode) failover.Modes {
@@ -147,11 +137,7 @@ func bringBack(t *testing.T, inner *fake, store *failover.Store) {
 
 func allow(t *testing.T, l *sash.Limiter, key string, cost int64) sash.Result {
 	t.Helper()
-	res, err := l.AllowN(t.Context(), key, cost)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res
+	return failover.Must(l.AllowN(t.Context(), key, cost))(t)
 }
 
 // admit asks for single units and returns how many were admitted.
@@ -168,9 +154,7 @@ func admit(t *testing.T, l *sash.Limiter, key string, calls int) (admitted int) 
 // look asks about a subject and charges nothing.
 func look(t *testing.T, l *sash.Limiter) {
 	t.Helper()
-	if _, err := l.Peek(t.Context(), "another"); err != nil {
-		t.Fatal(err)
-	}
+	_ = failover.Must(l.Peek(t.Context(), "another"))(t)
 }
 
 // inFour are the options of one of four processes, in mode Local.

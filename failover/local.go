@@ -13,7 +13,6 @@ import (
 // localPowers are what a store needs that decides in this process, as memstore does.
 const localPowers = driver.CanAll | driver.CanID | driver.CanSettle | driver.CanForget | driver.CanTake | driver.CanBlock
 
-// local decides over this process's share of each limit.
 type local struct {
 	store     driver.Store
 	instances func() int
@@ -125,7 +124,6 @@ func (s *Store) mirror(ctx context.Context, b *driver.Batch) {
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// mirror charges a request that the store admitted.
 func (l *local) mirror(ctx context.Context, id string, req driver.Request) {
 	s := l.share(req.Policy)
 	req.Cost, req.Policy, req.Within = min(req.Cost, s.most), s.forced, 0

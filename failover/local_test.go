@@ -16,12 +16,10 @@ import (
 
 func TestARefusalTellsOfTheShareInTheCallersTerms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
+		burst := sash.Every(8, 10*time.Second)
+		burst.Name = "burst"
+		inner, store, l := outage(t, inFour, burst, sash.PerHour(100))
 		bringDown(t, inner, store)
-		limits := []sash.Limit{sash.Every(8, 10*time.Second), sash.PerHour(100)}
-		limits[0].Name = "burst"
-		l := newLimiter(t, store, nil, limits...)
 		allow(t, l, "k", 2)
 		time.Sleep(3 * time.Second)
 		res := allow(t, l, "k", 1)
@@ -47,10 +45,7 @@ func TestARefusalTellsOfTheShareInTheCallersTerms(t *testing.T) {
 // remaining asks a store itself what is left of the key k.
 func remaining(t *testing.T, store *fake, limits ...sash.Limit) int64 {
 	t.Helper()
-	res, err := newLimiter(t, store.Store, nil, limits...).Peek(context.Background(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := failover.Must(newLimiter(t, store.Store, nil, limits...).Peek(context.Background(), "k"))(t)
 	return res.Remaining
 }
 
@@ -92,14 +87,8 @@ func TestASlotIsExtendedWhereItWasTaken(t *testing.T) {
 	for mode, want := range map[failover.Mode]error{failover.Open: nil, failover.Local: driver.ErrUnsupported} {
 		t.Run(mode.String(), func(t *testing.T) {
 			inner := storetest.NewFaulty(memstore.New(nil))
-			c, err := sash.NewConcurrency(guarded(t, inner, failover.Options{Modes: always(mode)}), nil, 3, time.Hour)
-			if err != nil {
-				t.Fatal(err)
-			}
-			slot, err := c.Start(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := failover.Must(sash.NewConcurrency(guarded(t, inner, failover.Options{Modes: always(mode)}), nil, 3, time.Hour))(t)
+			slot := failover.Must(c.Start(t.Context(), "k"))(t)
 			if held, err := slot.Extend(t.Context()); err != nil || !held {
 				t.Errorf("while the store is up: %v, %v", held, err)
 			}

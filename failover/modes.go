@@ -102,7 +102,6 @@ func (s *Store) answer(ctx context.Context, ops []driver.Op, cause error) error 
 	return cause
 }
 
-// open admits a request as if its subject had no charges.
 func open(req driver.Request, cause error) driver.Answer {
 	var statuses [driver.MaxLimits]driver.Status
 	for i, l := range req.Policy.Limits {

@@ -42,10 +42,7 @@ func TestAnOpenAnswerLooksLikeAnUnusedLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerMinute(10), sash.PerHour(50))
 		bringDown(t, inner, store)
-		r, err := l.Reserve(t.Context(), "k", 3, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := failover.Must(l.Reserve(t.Context(), "k", 3, nil))(t)
 		res := r.Result()
 		if !res.Allowed || res.Remaining != 7 || res.RetryAfter != 0 || len(res.Limits()) != 2 || !res.At.Equal(time.Now()) {
 			t.Errorf("%+v", res)
@@ -66,10 +63,7 @@ func TestOpenHasACeiling(t *testing.T) {
 		const most = 100
 		inner := newFake()
 		store := guarded(t, inner, failover.Options{Modes: always(failover.Open), OpenPerSecond: most})
-		other, err := store.With(failover.Modes{Rules: []failover.Rule{{MaxCost: 10, Mode: failover.Open}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := failover.Must(store.With(failover.Modes{Rules: []failover.Rule{{MaxCost: 10, Mode: failover.Open}}}))(t)
 		limiters := []*sash.Limiter{newLimiter(t, store, nil, sash.PerHour(1000)), newLimiter(t, other, nil, sash.PerMinute(10))}
 		inner.becomes(fails(errRefused))
 		type admission struct {
@@ -124,7 +118,7 @@ func TestOpenHasACeiling(t *testing.T) {
 // The failure mode answers for a choice: an error, an admission that is not counted, or this process's share of any of the subjects.
 func TestAChoiceIsAnsweredByTheMode(t *testing.T) {
 	for mode, want := range map[failover.Mode]int{failover.Closed: 0, failover.Local: 6, failover.Open: 20} {
-		bubble(t, mode.String(), func(t *testing.T) {
+		failover.Bubble(t, mode.String(), func(t *testing.T) {
 			inner, store, l := outage(t, failover.Options{Modes: always(mode), Instances: func() int { return 2 }}, sash.PerMinute(4))
 			bringDown(t, inner, store)
 			pool := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1}, {Key: "c", Cost: 1}}

@@ -15,11 +15,7 @@ import (
 
 func once(t *testing.T, l *sash.Limiter, id, key string, cost int64) sash.Result {
 	t.Helper()
-	res, err := l.AllowOnce(t.Context(), id, key, cost)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res
+	return failover.Must(l.AllowOnce(t.Context(), id, key, cost))(t)
 }
 
 // A lossy store charges, and then fails or hangs: its reply is lost.
@@ -57,7 +53,7 @@ func TestACallWithAnIDIsChargedOnce(t *testing.T) {
 		"charged, and then hung":    {after: hangs(time.Second)},
 		"charged, and then stalled": {after: stalls},
 	} {
-		bubble(t, name, func(t *testing.T) {
+		failover.Bubble(t, name, func(t *testing.T) {
 			inner := loseReplies(newFake(), c.after)
 			store := guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
 			l := newLimiter(t, store, nil, sash.PerHour(40))
@@ -137,17 +133,23 @@ func TestACallThatIsTooOldIsNotChargedAgain(t *testing.T) {
 // An answer from a cache between this store and the other says nothing of the other: a probe that got one has not found it back.
 func TestAnAnswerFromACacheIsNoProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		cache := &cached{fake: inner}
-		store := guarded(t, cache, failover.Options{Modes: always(failover.Closed)})
+		inner, hit := newFake(), false
+		store := guarded(t, drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+			if !hit || b.Ops[0].Kind != driver.Charge || b.Ops[0].ID != "" {
+				return inner.Do(ctx, b)
+			}
+			err := inner.Store.Do(ctx, b)
+			b.Ops[0].Answer.Source = driver.FromCache
+			return err
+		}), failover.Options{Modes: always(failover.Closed)})
 		bringDown(t, inner, store)
-		cache.hit = true
+		hit = true
 		time.Sleep(5 * time.Second)
 		l := newLimiter(t, store, nil, sash.PerHour(1000))
 		if res := allow(t, l, "k", 1); res.Source != driver.FromCache || store.State() != failover.Down {
 			t.Errorf("the store is %v after an answer from the %v", store.State(), res.Source)
 		}
-		cache.hit = false
+		hit = false
 		inner.becomes(nil)
 		if res := allow(t, l, "k", 1); res.Source != driver.FromStore || store.State() != failover.Up {
 			t.Errorf("the store is %v after an answer from the %v", store.State(), res.Source)
@@ -155,42 +157,20 @@ func TestAnAnswerFromACacheIsNoProbe(t *testing.T) {
 	})
 }
 
-type cached struct {
-	*fake
-	hit bool
-}
-
-func (s *cached) Do(ctx context.Context, b *driver.Batch) error {
-	if !s.hit || b.Ops[0].Kind != driver.Charge || b.Ops[0].ID != "" {
-		return s.fake.Do(ctx, b)
-	}
-	err := s.Store.Do(ctx, b)
-	b.Ops[0].Answer.Source = driver.FromCache
-	return err
-}
-
 // A charge that is settled above its estimate uses up this process's share too: once, however often that is repeated, and
 // whatever the modes of the store that settles: the service settles for all of its rules.
 func TestASettlementThatIsRepeatedCountsLocallyOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFake()
-		store := localStore(t, inner)
-		closed, err := store.With(failover.Modes{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := guarded(t, inner, inFour)
+		closed := failover.Must(store.With(failover.Modes{}))(t)
 		l := newLimiter(t, store, nil, sash.PerHour(100))
 		for _, id := range []string{"one", "two"} {
 			req := driver.Request{Key: "k", Cost: 2, Policy: l.Policy(), MaySettle: true}
-			res, err := drivertest.Of(store).Once(t.Context(), id, req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			res := failover.Must(drivertest.Of(store).Once(t.Context(), id, req))(t)
 			for range 9 { // with the ID of the call, which is another one
 				set := driver.Settlement{Request: req, At: res.At, Source: res.Source, Units: 10, ID: id}
-				if err := drivertest.Of(closed).Settle(t.Context(), set); err != nil {
-					t.Fatal(err)
-				}
+				failover.Check(t, drivertest.Of(closed).Settle(t.Context(), set))
 			}
 		}
 		bringDown(t, inner, store)
@@ -203,7 +183,7 @@ func TestASettlementThatIsRepeatedCountsLocallyOnce(t *testing.T) {
 // Calls that were sent before the store came back, and whose budget ends after that, do not take it down again.
 func TestFailuresFromBeforeTheRecoveryDoNotCount(t *testing.T) {
 	for _, budget := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond} {
-		bubble(t, budget.String(), func(t *testing.T) {
+		failover.Bubble(t, budget.String(), func(t *testing.T) {
 			inner := newFake()
 			var back, again atomic.Int64
 			store := guarded(t, inner, failover.Options{Budget: budget, Modes: always(failover.Open), OnChange: func(now failover.State, _ error) {

@@ -12,13 +12,10 @@ import (
 
 // Whatever a store leaves in a batch when it panics is an error of this call.
 func TestAStoreThatPanicsInTheMiddleOfABatch(t *testing.T) {
-	store, err := failover.New(drivertest.Over(memstore.New(nil), func(_ context.Context, b *driver.Batch) error {
+	store := failover.Must(failover.New(drivertest.Over(memstore.New(nil), func(_ context.Context, b *driver.Batch) error {
 		b.Chosen = len(b.Ops)
 		panic("broken")
-	}), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}), nil))(t)
 	policy := &driver.Policy{Limits: []driver.Limit{{Units: 5, Window: 1e6}}}
 	if _, err := driver.Decide(t.Context(), store, driver.Request{Key: "k", Cost: 1, Policy: policy}); err == nil {
 		t.Error("no error")
@@ -28,10 +25,7 @@ func TestAStoreThatPanicsInTheMiddleOfABatch(t *testing.T) {
 // Of operations of several kinds each is answered by itself, in any order: also those that the store cannot carry out now.
 func TestChargesAndSettlementsTogether(t *testing.T) {
 	down := drivertest.Over(memstore.New(nil), func(context.Context, *driver.Batch) error { return context.DeadlineExceeded })
-	store, err := failover.New(down, &failover.Options{Modes: failover.Modes{Rules: []failover.Rule{{Mode: failover.Open}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := failover.Must(failover.New(down, &failover.Options{Modes: failover.Modes{Rules: []failover.Rule{{Mode: failover.Open}}}}))(t)
 	req := driver.Request{Key: "k", Cost: 1, Policy: &driver.Policy{Limits: []driver.Limit{{Units: 5, Window: 1e6}}}}
 	b := driver.Batch{Mode: driver.Each, Ops: []driver.Op{
 		{Kind: driver.Settle, Settlement: driver.Settlement{Request: req}}, {Settlement: driver.Settlement{Request: req}},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 )
 
@@ -30,7 +32,7 @@ func TestAProbeFindsWhatNobodyAsksAbout(t *testing.T) {
 		"one that refuses at once": {fails(errRefused), failover.Down, 0, failover.DefaultBlip},
 	} {
 		for _, budget := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, time.Second} {
-			bubble(t, name+"/"+budget.String(), func(t *testing.T) {
+			failover.Bubble(t, name+"/"+budget.String(), func(t *testing.T) {
 				inner := newFake()
 				store := guarded(t, inner, failover.Options{Budget: budget})
 				inner.becomes(c.does)
@@ -59,18 +61,20 @@ func TestAProbeFindsWhatNobodyAsksAbout(t *testing.T) {
 // A probe charges nothing and asks no part that a call has reached since the last one.
 func TestAProbeAsksTheIdlePartsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := &counted{divided: &divided{Store: memstore.New(nil)}}
-		store := guarded(t, inner, failover.Options{Parts: 3, Part: func(key string, _ *driver.Policy) int { return int(key[len(key)-1]) }})
+		var calls atomic.Int64
+		inner := memstore.New(nil)
+		counted := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+			calls.Add(1)
+			return inner.Do(ctx, b)
+		})
+		store := guarded(t, counted, failover.Options{Parts: 3, Part: func(key string, _ *driver.Policy) int { return int(key[len(key)-1]) }})
 		l := newLimiter(t, store, nil, sash.PerHour(10))
-		expect := func(when string, want int) {
+		expect := func(when string, want int64) {
 			t.Helper()
-			if err := store.Probe(t.Context()); err != nil {
-				t.Fatal(err)
+			failover.Check(t, store.Probe(t.Context()))
+			if n := calls.Swap(0); n != want {
+				t.Errorf("%s: %d calls, want %d", when, n, want)
 			}
-			if inner.calls != want {
-				t.Errorf("%s: %d calls, want %d", when, inner.calls, want)
-			}
-			inner.calls = 0
 		}
 		expect("at first", 3)
 		expect("nobody called", 3)
@@ -78,19 +82,6 @@ func TestAProbeAsksTheIdlePartsOnly(t *testing.T) {
 		expect("one part was called, and that call counts here", 3)
 		expect("nobody called again", 3)
 	})
-}
-
-// A counted store counts the calls that it gets.
-type counted struct {
-	*divided
-	calls int // guarded by mu
-}
-
-func (s *counted) Do(ctx context.Context, b *driver.Batch) error {
-	s.mu.Lock()
-	s.calls++
-	s.mu.Unlock()
-	return s.divided.Do(ctx, b)
 }
 
 func TestAProbeEndsWithItsContext(t *testing.T) {

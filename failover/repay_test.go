@@ -16,18 +16,13 @@ import (
 	"example.com/sash/internal/drivertest"
 )
 
-// localStore returns the store of one of four processes, in mode Local.
-func localStore(t *testing.T, inner *fake) *failover.Store {
-	return guarded(t, inner, failover.Options{Modes: always(failover.Local), Instances: four})
-}
-
 // Limiters of one key with other limits are owed each its own: what one of them admitted is not written under the
 // limits of another, which would forget it sooner or count it for less.
 func TestEachLimiterOfAKeyIsOwedItsOwn(t *testing.T) {
 	short, hour, more := sash.Every(5, time.Second), sash.PerHour(50), sash.PerHour(100)
 	for _, a := range sash.Algorithms() {
 		for _, order := range [][]sash.Limit{{hour, short}, {short, hour}, {short, hour, short}, {hour, more}, {more, hour}} {
-			bubble(t, fmt.Sprint(a, order), func(t *testing.T) {
+			failover.Bubble(t, fmt.Sprint(a, order), func(t *testing.T) {
 				inner := newFake()
 				store := guarded(t, inner, failover.Options{Modes: always(failover.Local)})
 				bringDown(t, inner, store)
@@ -37,9 +32,7 @@ func TestEachLimiterOfAKeyIsOwedItsOwn(t *testing.T) {
 						t.Fatal(r, err)
 					}
 					allow(t, newLimiter(t, store, algorithm(a), limit), "k", 1)
-					if err := r.Settle(t.Context(), 1); err != nil {
-						t.Fatal(err)
-					}
+					failover.Check(t, r.Settle(t.Context(), 1))
 					time.Sleep(1100 * time.Millisecond)
 				}
 				var here []int64
@@ -96,19 +89,6 @@ func TestWhatHasLeftTheWindowIsNotWritten(t *testing.T) {
 	})
 }
 
-func TestTheBacklogIsBoundedAndWhatIsLostIsCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, inFour, sash.PerHour(40))
-		bringDown(t, inner, store)
-		for i := range 10_100 {
-			allow(t, l, fmt.Sprint(i), 2)
-		}
-		if got := store.Stats(); got.Backlog != 10_000 || got.Lost < 200 {
-			t.Errorf("%+v", got)
-		}
-	})
-}
-
 func TestDecisionsDoNotWaitForTheBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, store, l := outage(t, inFour, sash.PerHour(40))
@@ -137,32 +117,6 @@ func TestDecisionsDoNotWaitForTheBacklog(t *testing.T) {
 	})
 }
 
-// payments lets the store do something wrong with payments only, and counts them.
-type payments struct {
-	*fake
-	wrong atomic.Pointer[error]
-	tried atomic.Int64
-}
-
-func (s *payments) fails(req driver.Request) error {
-	if req.Policy.CountRefused { // as no call of these tests does
-		s.tried.Add(1)
-		if err := s.wrong.Load(); err != nil {
-			return *err
-		}
-	}
-	return nil
-}
-
-func (s *payments) Do(ctx context.Context, b *driver.Batch) error {
-	if op := &b.Ops[0]; op.Kind == driver.Charge && len(b.Ops) == 1 {
-		if err := s.fails(op.Request); err != nil {
-			return err
-		}
-	}
-	return s.fake.Do(ctx, b)
-}
-
 var (
 	errKey  = errors.New("WRONGTYPE this key is something else")
 	errFull = errors.New("OOM there is no memory left")
@@ -182,12 +136,21 @@ func TestPaymentsThatFailAreNotRepeatedWithEveryAnswer(t *testing.T) {
 		"not charged: kept":             {errFull, false, failover.Stats{Written: 7}, 15},
 		"not charged, and no IDs: kept": {errFull, true, failover.Stats{Written: 7}, 15},
 	} {
-		bubble(t, name, func(t *testing.T) {
-			inner := &payments{fake: newFake()}
-			inner.wrong.Store(&c.err)
-			var behind driver.Store = inner
+		failover.Bubble(t, name, func(t *testing.T) {
+			inner := newFake()
+			var wrong atomic.Bool // with payments
+			var tried atomic.Int64
+			wrong.Store(true)
+			behind := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+				if op := &b.Ops[0]; op.Kind == driver.Charge && len(b.Ops) == 1 && op.Policy.CountRefused { // as no call of this test has
+					if tried.Add(1); wrong.Load() {
+						return c.err
+					}
+				}
+				return inner.Do(ctx, b)
+			})
 			if c.noIDs {
-				behind = &drivertest.Fake{Passthrough: driver.Passthrough{Store: inner}, Without: driver.CanID}
+				behind.Without = driver.CanID
 			}
 			store := guarded(t, behind, failover.Options{
 				Modes: always(failover.Local),
@@ -209,17 +172,17 @@ func TestPaymentsThatFailAreNotRepeatedWithEveryAnswer(t *testing.T) {
 				look(t, l)
 				time.Sleep(10 * time.Millisecond)
 			}
-			if n := inner.tried.Load(); n < 1 || n > c.tries {
+			if n := tried.Load(); n < 1 || n > c.tries {
 				t.Errorf("a payment was tried %d times in ten seconds, want 1 to %d", n, c.tries)
 			}
-			inner.wrong.Store(nil)
+			wrong.Store(false)
 			time.Sleep(2 * time.Second)
 			look(t, l)
 			synctest.Wait()
 			if got := store.Stats(); got != c.want {
 				t.Errorf("%+v", got)
 			}
-			if left := remaining(t, inner.fake, sash.PerHour(40)); left != 40-c.want.Written {
+			if left := remaining(t, inner, sash.PerHour(40)); left != 40-c.want.Written {
 				t.Errorf("%d of 40 are left", left)
 			}
 		})
@@ -250,7 +213,7 @@ func TestCloseWritesTheBacklog(t *testing.T) {
 		"the store is back soon":      {backAfter(time.Second), 4 * time.Second, 2 * keys, 2 * keys},
 		"the store is back, and slow": {hangs(40 * time.Millisecond), 4*time.Second + failover.DefaultBudget, 2 * 50, 2 * 100},
 	} {
-		bubble(t, name, func(t *testing.T) {
+		failover.Bubble(t, name, func(t *testing.T) {
 			inner, store, l := outage(t, inFour, sash.PerHour(40))
 			inner.becomes(fails(errRefused))
 			for i := range keys {

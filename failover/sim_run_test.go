@@ -80,10 +80,7 @@ func simulate(t *testing.T, seed uint64, b *bug) (problems []string, calls int) 
 		group.Go(func() { s.makeWeather(rand.New(rand.NewPCG(seed, 5))) })
 		var stores []*Store
 		for i := range s.instances {
-			store, err := s.process(fmt.Sprintf("p%d ", i), rng, b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := Must(s.process(fmt.Sprintf("p%d ", i), rng, b))(t)
 			stores = append(stores, store)
 			for w := range 2 {
 				worker := rand.New(rand.NewPCG(seed, uint64(100*i+w+10)))
@@ -315,10 +312,7 @@ func (s *simulation) rest(t *testing.T, i int, store *Store) {
 	if n := store.Stats().Backlog; n != 0 {
 		s.broken("process %d waits for a call before it writes the charges of %d subjects", i, n)
 	}
-	limiter, err := sash.New(store, nil, s.limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limiter := Must(sash.New(store, nil, s.limits...))(t)
 	if _, err := limiter.Peek(t.Context(), "rest"); err != nil {
 		s.broken("process %d has no answer when all is well: %v", i, err)
 	}

@@ -70,7 +70,7 @@ func TestABlipTakesNoCallsFromTheStore(t *testing.T) {
 		"a packet that is sent again":   {1000, 0, 200 * time.Millisecond, 151},
 		"the same, at 20,000 a second":  {20_000, 0, 200 * time.Millisecond, 3001},
 	} {
-		bubble(t, name, func(t *testing.T) {
+		failover.Bubble(t, name, func(t *testing.T) {
 			inner, store, l := outage(t, failover.Options{Modes: always(failover.Open), MaxInFlight: 10_000}, sash.PerHour(90_000))
 			var calls traffic
 			calls.run(t, l, c.perSecond, time.Second)
@@ -100,7 +100,7 @@ func TestAHangIsFoundSoon(t *testing.T) {
 		"1,000 calls a second":  {1000, 260, 255 * time.Millisecond},
 		"10,000 calls a second": {10_000, 2600, 255 * time.Millisecond},
 	} {
-		bubble(t, name, func(t *testing.T) {
+		failover.Bubble(t, name, func(t *testing.T) {
 			inner := newFake()
 			var began time.Time
 			var down time.Duration
@@ -143,7 +143,7 @@ func TestAShareOfFailuresTakesTheStoreDown(t *testing.T) {
 		"all of few calls": {0, 2, 10, true},
 		"a longer blip":    {time.Minute, 100, 10, false},
 	} {
-		bubble(t, name, func(t *testing.T) {
+		failover.Bubble(t, name, func(t *testing.T) {
 			inner, store, l := outage(t, failover.Options{Modes: always(failover.Open), Blip: c.blip}, sash.PerHour(90_000))
 			var n atomic.Int64
 			inner.becomes(func(context.Context) error {
@@ -170,7 +170,7 @@ func TestAStoreThatIsBackAndFailsAtOnce(t *testing.T) {
 		well time.Duration
 		want int // calls that it gets
 	}{"at once": {0, 5}, "after two seconds": {2 * time.Second, 100}} {
-		bubble(t, name, func(t *testing.T) {
+		failover.Bubble(t, name, func(t *testing.T) {
 			inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerHour(90_000))
 			bringDown(t, inner, store)
 			bringBack(t, inner, store)

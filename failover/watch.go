@@ -73,7 +73,6 @@ func (w *watch) begin(left time.Duration) {
 	w.timer.Reset(w.step)
 }
 
-// wait returns when done or left is closed, or the budget is used up.
 func (w *watch) wait(done, left <-chan struct{}) {
 	for w.steps > 0 {
 		select {
@@ -87,7 +86,6 @@ func (w *watch) wait(done, left <-chan struct{}) {
 	}
 }
 
-// next starts the next step if there is one.
 func (w *watch) next() {
 	w.g.woke()
 	now := time.Now()

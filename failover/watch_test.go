@@ -29,15 +29,9 @@ func (s *slowStore) Do(ctx context.Context, b *driver.Batch) error {
 // late returns a store in front of another, in a process that wakes late from each of its timers, and a limiter on it.
 func late(t *testing.T, inner driver.Store, by time.Duration) (*Store, *sash.Limiter) {
 	t.Helper()
-	store, err := New(inner, &Options{Modes: Modes{Rules: []Rule{{Mode: Open}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := Must(New(inner, &Options{Modes: Modes{Rules: []Rule{{Mode: Open}}}}))(t)
 	store.woke = func() { time.Sleep(by) }
-	l, err := sash.New(store, nil, sash.PerHour(1000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := Must(sash.New(store, nil, sash.PerHour(1000)))(t)
 	return store, l
 }
 
@@ -59,7 +53,7 @@ func TestALateProcessWaitsForTheReplyAsMuchLonger(t *testing.T) {
 		"stopped, and a dead store":   {time.Hour, 400 * time.Millisecond, driver.FromPolicy, 1230 * time.Millisecond},
 		"the scheduler's usual delay": {52 * time.Millisecond, time.Millisecond, driver.FromPolicy, 51 * time.Millisecond},
 	} {
-		bubble(t, name, func(t *testing.T) {
+		Bubble(t, name, func(t *testing.T) {
 			_, l := late(t, &slowStore{memstore.New(nil), c.takes}, c.late)
 			began := time.Now()
 			res, err := l.Allow(t.Context(), "k")
@@ -78,7 +72,7 @@ func TestALateProcessIsSlowToTakeTheStoreDown(t *testing.T) {
 		"on time": {0, 250 * time.Millisecond, 300 * time.Millisecond},
 		"late":    {8 * time.Millisecond, time.Second, 1300 * time.Millisecond},
 	} {
-		bubble(t, name, func(t *testing.T) {
+		Bubble(t, name, func(t *testing.T) {
 			store, l := late(t, &slowStore{memstore.New(nil), time.Hour}, c.late)
 			began := time.Now()
 			for store.State() == Up && time.Since(began) < time.Minute {
@@ -122,10 +116,27 @@ func TestALateProcessWaitsForTheAnswerToItsProbe(t *testing.T) {
 	})
 }
 
-// bubble runs a subtest in a synctest bubble.
-func bubble(t *testing.T, name string, f func(*testing.T)) {
+// Bubble runs a subtest in a synctest bubble.
+func Bubble(t *testing.T, name string, f func(*testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+// Must returns a function that returns the value, or fails the test at once after an error: Must(f())(t).
+func Must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		Check(t, err)
+		return value
+	}
+}
+
+// Check fails the test at once after an error.
+func Check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A call that waits for a place does so by the time in which this process ran, too.
@@ -139,7 +150,7 @@ func TestALateProcessQueuesAsMuchLonger(t *testing.T) {
 		"late four times over":    {200 * time.Millisecond, 40 * time.Millisecond, driver.FromStore},
 		"late, and no place left": {time.Hour, 40 * time.Millisecond, driver.FromPolicy},
 	} {
-		bubble(t, name, func(t *testing.T) {
+		Bubble(t, name, func(t *testing.T) {
 			b := &breaker{}
 			b.init(DefaultBlip, DefaultBudget, nil)
 			g := &guard{budget: DefaultBudget, most: 1, woke: func() { time.Sleep(c.late) }}

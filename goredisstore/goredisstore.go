@@ -52,7 +52,6 @@ func New(client redis.UniversalClient, opts *redisstore.Options) *redisstore.Sto
 	return redisstore.New(s, opts)
 }
 
-// A scripter is a redisstore.Scripter.
 type scripter struct {
 	client    redis.UniversalClient
 	cluster   bool
@@ -109,7 +108,6 @@ func (s *scripter) run(ctx context.Context, to processor, script *redisstore.Scr
 	return reply, nil
 }
 
-// send sends one script and returns what came of it.
 func (s *scripter) send(ctx context.Context, to processor, name, script string, keys []string, arg string) *redis.Cmd {
 	args := append(make([]any, 0, 4+len(keys)), name, script, len(keys))
 	for _, key := range keys {
@@ -195,7 +193,6 @@ func (s *scripter) exchange(ctx context.Context, script *redisstore.Script, keys
 	return reply, confirmed, nil
 }
 
-// node returns the client of the server that has the keys of a script.
 func (s *scripter) node(ctx context.Context, keys []string) (*redis.Client, error) {
 	switch c := s.client.(type) {
 	case *redis.Client:

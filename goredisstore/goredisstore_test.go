@@ -27,13 +27,20 @@ import (
 // quiet asks for no notifications, as New says: some of these tests wait for replicas.
 var quiet = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 
+// must returns a function that returns the value, or fails the test at once after an error: must(f())(t).
+func must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
 func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
-	v, err := sash.New(store, opts, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return must(sash.New(store, opts, limits...))(t)
 }
 
 // What is closed leaves no goroutine behind.
@@ -43,10 +50,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // a call says so, or, of a client that is greeted or tuned, that the connection is refused. For a Cluster it has to be
 // tuned: otherwise go-redis looks for the nodes for longer than the deadline, and its error has not arrived yet.
 func TestTheErrorSaysThatNothingCouldConnect(t *testing.T) {
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	addr := lis.Addr().String()
 	_ = lis.Close()
 	const patient = "has no connection to "
@@ -78,10 +82,7 @@ func TestTheErrorSaysThatNothingCouldConnect(t *testing.T) {
 				goredisstore.Greet(client)
 			}
 			store := goredisstore.New(client, nil)
-			guarded, err := failover.New(store, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			guarded := must(failover.New(store, nil))(t)
 			for name, s := range map[string]driver.Store{"a deadline": store, "failover": guarded} {
 				l := newLimiter(t, s, nil, sash.PerMinute(1))
 				most := 200 * time.Millisecond
@@ -90,7 +91,7 @@ func TestTheErrorSaysThatNothingCouldConnect(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), most)
 				defer cancel()
-				_, err = l.Allow(ctx, "k")
+				_, err := l.Allow(ctx, "k")
 				t.Logf("%s: %v", name, err)
 				if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), addr) {
 					t.Errorf("%s: %v, want %q", name, err, c.says)
@@ -140,10 +141,7 @@ func TestTuneKeepsWhatIsSet(t *testing.T) {
 // A greeting takes no longer than DialTimeout, and a server that does not answer it is named by its own address, also
 // where go-redis knows it by none, as behind Sentinels.
 func TestAServerThatDoesNotGreetIsNamed(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))(t) // accepts, and never answers
 	defer listener.Close()
 	addr := listener.Addr().String()
 	opts := &redis.Options{Addr: addr, DialTimeout: 100 * time.Millisecond, MaxRetries: -1}
@@ -331,18 +329,12 @@ func TestSettleAllIsOneScript(t *testing.T) {
 		defer client.Close()
 		client.AddHook(counted)
 		store := goredisstore.New(client, nil)
-		guarded, err := failover.New(store, &failover.Options{Budget: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		guarded := must(failover.New(store, &failover.Options{Budget: time.Minute}))(t)
 		for _, s := range []driver.Store{store, guarded} {
 			l := newLimiter(t, s, nil, sash.PerHour(100))
 			subjects := []sash.Subject{{Key: fmt.Sprintf("a%T", s), Cost: 10}, {Key: fmt.Sprintf("b%T", s), Cost: 10}, {Key: fmt.Sprintf("c%T", s), Cost: 10}}
 			for _, broken := range []bool{false, true} {
-				all, err := l.Reserve(t.Context(), subjects[0].Key, 10, &sash.ReserveOptions{All: subjects[1:]})
-				if err != nil {
-					t.Fatal(err)
-				}
+				all := must(l.Reserve(t.Context(), subjects[0].Key, 10, &sash.ReserveOptions{All: subjects[1:]}))(t)
 				if broken {
 					client.Set(t.Context(), store.Key(subjects[1].Key, l.Policy()), "something else, and long enough to be a header of a log", 0)
 				}

@@ -67,7 +67,6 @@ func quiet(config **maintnotifications.Config) {
 	}
 }
 
-// set sets an option that is zero.
 func set[T int | time.Duration](option *T, value T) {
 	if *option == 0 {
 		*option = value

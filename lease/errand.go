@@ -64,7 +64,6 @@ func (s *Store) send(ctx context.Context, name id, req driver.Request, held *win
 	return out
 }
 
-// run goes on an errand and brings what came of it.
 func (s *Store) run(ctx context.Context, name id, req driver.Request, held window.Held, out *errand) {
 	defer s.work.end(out.done, func() {
 		if s.work.errands[name] == out {
@@ -195,7 +194,6 @@ func (s *Store) standsFor(answer *driver.Answer, policy *driver.Policy) int64 {
 	return min(max(retry, longest/16), 2*longest)
 }
 
-// A patience is how long a call has waited for leases.
 type patience struct {
 	since   time.Time // when it began to wait
 	errands int       // of this process
@@ -240,7 +238,6 @@ func (w *work) wait(ctx context.Context, name id, out *errand, held *window.Held
 	return nil
 }
 
-// errand returns the errand of this process for a name, or nil.
 func (w *work) errand(name id) *errand {
 	w.mu.Lock()
 	defer w.mu.Unlock()

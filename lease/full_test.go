@@ -26,15 +26,9 @@ func (s strait) Do(ctx context.Context, b *driver.Batch) error {
 func TestAProcessOfManyErrandsGivesOneUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		region := memstore.New(nil)
-		store, err := Shared(strait{memstore.New(nil)}, region, time.Second, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := Must(Shared(strait{memstore.New(nil)}, region, time.Second, nil))(t)
 		store.work.most = 1
-		l, err := sash.New(store, nil, sash.PerHour(10_000))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := Must(sash.New(store, nil, sash.PerHour(10_000)))(t)
 		allow := func(key string) {
 			if res, err := l.Allow(t.Context(), key); err != nil || !res.Allowed {
 				t.Errorf("%+v, %v", res, err)
@@ -53,4 +47,15 @@ func TestAProcessOfManyErrandsGivesOneUp(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 	})
+}
+
+// Must returns a function that returns the value, or fails the test at once after an error: Must(f())(t).
+func Must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
 }

@@ -33,7 +33,6 @@ func identify(req *driver.Request) id {
 	return id(hex.AppendEncode(append(name, '#'), fingerprint[:]))
 }
 
-// A holder knows leases by key and policy.
 type holder struct{ window.Holder }
 
 // spend has the home decide a call if there is no room for another key.
@@ -93,7 +92,6 @@ func note(a *driver.Answer) string {
 	return string(b)
 }
 
-// number returns the number that begins at a byte of a note.
 func number(note string, at int) int64 {
 	return int64(binary.LittleEndian.Uint64([]byte(note[at : at+8])))
 }
@@ -193,7 +191,6 @@ func (s *Store) giveBack(ctx context.Context, l *lease) error {
 	return s.settle(ctx, l.grant, units)
 }
 
-// settle gives units of a charge back.
 func (s *Store) settle(ctx context.Context, set driver.Settlement, units int64) (err error) {
 	defer caught(&err)
 	set.Units = max(0, set.Cost-units)
@@ -201,7 +198,6 @@ func (s *Store) settle(ctx context.Context, set driver.Settlement, units int64) 
 	return s.Store.Do(ctx, &driver.Batch{Ops: []driver.Op{{Kind: driver.Settle, Settlement: set}}})
 }
 
-// returnWithin is the longest time to give units back.
 func (s *Store) returnWithin() time.Duration { return max(s.home.within, usualWithin) }
 
 // Release gives back the rest of all leases that this process has fetched, and of what errands under way bring, for a process that shuts

@@ -138,7 +138,6 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) (err error) {
 	return err
 }
 
-// decide decides by the leases of the region and by the home.
 func (s *Store) decide(ctx context.Context, req driver.Request) (answer driver.Answer, err error) {
 	tooSmall := func(l driver.Limit) bool { return l.Units < s.least } // to be leased in parts
 	// A booking goes behind others, which a lease does not know.
@@ -223,7 +222,6 @@ func (s *Store) guarded(ctx context.Context, req driver.Request) (driver.Answer,
 	return answer, err
 }
 
-// ask lets the home decide under the longer windows.
 func (s *Store) ask(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	req.Policy = s.lengthened(req.Policy)
 	b := driver.Batch{Ops: []driver.Op{{Settlement: driver.Settlement{Request: req}}}}
@@ -324,7 +322,6 @@ func leasable(policy *driver.Policy) bool {
 	return !slices.ContainsFunc(policy.Limits, func(l driver.Limit) bool { return l.Period != 0 })
 }
 
-// lengthened returns a policy with windows that are longer by a lease.
 func (s *Store) lengthened(policy *driver.Policy) *driver.Policy {
 	return s.longer.of(policy, func(policy *driver.Policy) *driver.Policy {
 		longer := *policy
@@ -344,7 +341,6 @@ type perPolicy[T any] struct {
 
 const mostPolicies = 1024 // a call with limits of its own has a new policy each time
 
-// of returns what derive returned for a policy.
 func (p *perPolicy[T]) of(policy *driver.Policy, derive func(*driver.Policy) T) T {
 	p.mu.RLock()
 	derived, known := p.all[policy]

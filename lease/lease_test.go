@@ -77,29 +77,17 @@ const (
 
 func newStore(t testing.TB, inner driver.Store) *lease.Store {
 	t.Helper()
-	s, err := lease.New(inner, longest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return lease.Must(lease.New(inner, longest))(t)
 }
 
 func shared(t testing.TB, home driver.Store, region window.Holder, longest time.Duration, opts *lease.Options) *lease.Store {
 	t.Helper()
-	s, err := lease.Shared(home, region, longest, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return lease.Must(lease.Shared(home, region, longest, opts))(t)
 }
 
 func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
-	l, err := sash.New(store, opts, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return lease.Must(sash.New(store, opts, limits...))(t)
 }
 
 func TestABusyKeyIsDecidedInMemory(t *testing.T) {
@@ -261,10 +249,7 @@ func TestBookingsAreUnderTheLongerWindows(t *testing.T) {
 				return []driver.Answer{answer}, err
 			},
 		} {
-			answers, err := decide()
-			if err != nil {
-				t.Fatal(err)
-			}
+			answers := lease.Must(decide())(t)
 			check(how, answers[0], nil)
 		}
 	})

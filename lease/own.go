@@ -49,7 +49,6 @@ type divided struct {
 	region *driver.Policy // nil where a limit has no own part
 }
 
-// divide returns the parts of a policy.
 func (o *Own) divide(policy *driver.Policy) divided {
 	if !leasable(policy) {
 		return divided{home: policy}
@@ -67,7 +66,6 @@ func (o *Own) divide(policy *driver.Policy) divided {
 	return divided{&home, &region}
 }
 
-// parts returns the parts of a policy.
 func (s *Store) parts(policy *driver.Policy) divided {
 	if s.own == nil {
 		return divided{home: policy}
@@ -75,7 +73,6 @@ func (s *Store) parts(policy *driver.Policy) divided {
 	return s.divided.of(policy, s.own.divide)
 }
 
-// ownKey returns the key of the own share of a subject.
 func ownKey(key string) string { return key + "\x00own" }
 
 // share decides a call by the home's part of its limits, and by the own share where that does not admit it.
@@ -164,7 +161,6 @@ func (h *home) may() bool {
 	return true
 }
 
-// answered ends a silence.
 func (h *home) answered() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -190,7 +186,6 @@ func (h *home) failed(cause error, took time.Duration) time.Duration {
 	return pause
 }
 
-// pause returns how long no question goes to the home.
 func (h *home) pause() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()

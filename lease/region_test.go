@@ -11,6 +11,7 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
@@ -88,21 +89,6 @@ func TestBusyRegionsUseTheLimit(t *testing.T) {
 	})
 }
 
-// A contextual home returns when a time has passed, as a client does.
-type contextual struct {
-	*far
-	timeout   time.Duration
-	now, most *atomic.Int64 // calls under way
-}
-
-func (c contextual) Do(ctx context.Context, b *driver.Batch) error {
-	c.most.Store(max(c.most.Load(), c.now.Add(1)))
-	defer c.now.Add(-1)
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	return c.far.Do(ctx, b)
-}
-
 // A home that is silent is asked by one call after the other, and the others fail at once: also those that no lease can
 // serve, under small limits, peeks, and where leases are too short for the way. Of those few go home at once while it answers.
 func TestASilentHomeIsAskedByOneCallAtATime(t *testing.T) {
@@ -117,8 +103,14 @@ func TestASilentHomeIsAskedByOneCallAtATime(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			home := newFar(trip / 2)
-			var now, most atomic.Int64
-			store := shared(t, contextual{home, time.Second, &now, &most}, memstore.New(nil), c.longest, nil)
+			var now, most atomic.Int64 // calls under way
+			store := shared(t, drivertest.Over(home, func(ctx context.Context, b *driver.Batch) error {
+				most.Store(max(most.Load(), now.Add(1)))
+				defer now.Add(-1)
+				ctx, cancel := context.WithTimeout(ctx, time.Second) // as a client does
+				defer cancel()
+				return home.Do(ctx, b)
+			}), memstore.New(nil), c.longest, nil)
 			l := newLimiter(t, store, nil, c.limit)
 			call := func() (err error) {
 				if c.peeks {

@@ -15,6 +15,7 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/window"
+	"example.com/sash/lease"
 	"example.com/sash/memstore"
 )
 
@@ -53,18 +54,20 @@ func TestReleaseWaitsForErrands(t *testing.T) {
 // charges returns how many units of the key k are charged at home, under an hour and the leases of three seconds.
 func charges(t *testing.T, home *memstore.Store, most int64) int64 {
 	t.Helper()
-	res, err := newLimiter(t, home, nil, sash.Every(most, time.Hour+3*time.Second)).Peek(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := lease.Must(newLimiter(t, home, nil, sash.Every(most, time.Hour+3*time.Second)).Peek(t.Context(), "k"))(t)
 	return most - res.Remaining
 }
 
 // Release says why a lease could not be given back: a home that fails, or that settles nothing.
 func TestReleaseSaysWhy(t *testing.T) {
-	gone := errors.New("the home is gone")
+	gone, memory := errors.New("the home is gone"), memstore.New(nil)
 	for why, home := range map[error]driver.Store{
-		gone:                  failsToSettle{memstore.New(nil), gone},
+		gone: drivertest.Over(memory, func(ctx context.Context, b *driver.Batch) error {
+			if b.Ops[0].Kind == driver.Settle {
+				return gone
+			}
+			return memory.Do(ctx, b)
+		}),
 		driver.ErrUnsupported: drivertest.Plain(memstore.New(nil)),
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -76,18 +79,6 @@ func TestReleaseSaysWhy(t *testing.T) {
 			}
 		})
 	}
-}
-
-type failsToSettle struct {
-	driver.Store
-	err error
-}
-
-func (f failsToSettle) Do(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Kind == driver.Settle {
-		return f.err
-	}
-	return f.Store.Do(ctx, b)
 }
 
 // A holder that panics fails calls, and not the process: errands and returns run in the background.
@@ -205,27 +196,20 @@ func TestARefusalIsNotFirmWhileALeaseMayGiveBack(t *testing.T) {
 
 func TestAStoreThatPanicsLeavesNoCallerWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := &panicking{far: newFar(hop)}
-		l := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(1000))
+		inner, panics := newFar(hop), atomic.Bool{}
+		l := newLimiter(t, newStore(t, drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+			if panics.Load() && b.Ops[0].Cost > 1 { // for blocks
+				panic("a bug")
+			}
+			return inner.Do(ctx, b)
+		})), nil, sash.PerMinute(1000))
 		admit(t, l, 300)
 		time.Sleep(longest)
-		inner.panics.Store(true) // for blocks
+		panics.Store(true)
 		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
 			t.Errorf("%+v, %v", res, err)
 		}
 	})
-}
-
-type panicking struct {
-	*far
-	panics atomic.Bool
-}
-
-func (p *panicking) Do(ctx context.Context, b *driver.Batch) error {
-	if p.panics.Load() && b.Ops[0].Cost > 1 {
-		panic("a bug")
-	}
-	return p.far.Do(ctx, b)
 }
 
 // Regions near the home and far away have the same demand, more than there is in all. None is left with less than three

@@ -181,10 +181,8 @@ func (s *Store) lock(ops []driver.Op) (unlock func()) {
 	}
 }
 
-// booked reports whether a request may be booked.
 func booked(req *driver.Request) bool { return req.Within > 0 && req.Cost > 0 && req.Policy.Bookable() }
 
-// log returns the log of a request's subject, or an empty one.
 func (s *Store) log(req *driver.Request) *window.Log {
 	hash := s.hash(req.Key)
 	if sub := s.shard(hash).find(hash, req.Key, req.Policy); sub != nil {
@@ -269,7 +267,6 @@ func wait(ops []driver.Op, at int64) {
 	}
 }
 
-// any decides one of several charges.
 func (s *Store) any(b *driver.Batch) error {
 	if b.Ops[0].Policy.Block.Refusals > 0 {
 		return driver.ErrApart // each counts its refusals

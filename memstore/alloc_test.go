@@ -22,10 +22,7 @@ func TestADecisionAllocatesNothing(t *testing.T) {
 		{"more limits than a result holds", []sash.Limit{sash.PerHour(1), sash.PerDay(2), sash.Every(3, 48*time.Hour)}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l, err := sash.New(memstore.New(nil), opts, c.limits...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := memstore.Must(sash.New(memstore.New(nil), opts, c.limits...))(t)
 			if got := testing.AllocsPerRun(1000, func() { _, _ = l.Allow(t.Context(), "k") }); got != c.want {
 				t.Errorf("%v allocations a decision, want %v", got, c.want)
 			}

@@ -103,7 +103,6 @@ func (s *Store) leases(key string, create bool, more int, do func(now int64, l *
 	})
 }
 
-// settle corrects a charge.
 func (s *Store) settle(set *driver.Settlement) error {
 	req := &set.Request
 	sh, hash, now := s.open(req.Key)
@@ -129,7 +128,6 @@ func (sh *shard) chargedTo(now int64, hash uint64, set *driver.Settlement) *subj
 	return sub
 }
 
-// extend makes charges anew, all or none.
 func (s *Store) extend(ops []driver.Op) error {
 	for i := range ops {
 		if a := ops[i].Policy.Algorithm; a != driver.SlidingLog && a != driver.SlidingBuckets {
@@ -191,7 +189,6 @@ func (s *Store) extend(ops []driver.Op) error {
 	return nil
 }
 
-// giveBack gives units of the oldest charges back.
 func (s *Store) giveBack(op *driver.Op) {
 	req, answer := op.Request, &op.Answer
 	sh, hash, now := s.open(req.Key)
@@ -206,7 +203,6 @@ func (s *Store) giveBack(op *driver.Op) {
 	answer.Set(now, refusals, statuses)
 }
 
-// forget drops a subject.
 func (s *Store) forget(key string, policy *driver.Policy) {
 	sh, hash, now := s.open(key)
 	defer sh.mu.Unlock()

@@ -69,14 +69,10 @@ func TestAnInstantDoesNotComeAgainAfterARemoval(t *testing.T) {
 		remove func(*testing.T, *sash.Limiter)
 	}{
 		{"reset", func(t *testing.T, l *sash.Limiter) {
-			if err := l.Reset(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
+			Check(t, l.Reset(t.Context(), "k"))
 		}},
 		{"eviction", func(t *testing.T, l *sash.Limiter) {
-			if _, err := l.Reserve(t.Context(), "another", 1, nil); err != nil {
-				t.Fatal(err)
-			}
+			_ = Must(l.Reserve(t.Context(), "another", 1, nil))(t)
 		}},
 	} {
 		for _, a := range sash.Algorithms() {
@@ -88,10 +84,7 @@ func TestAnInstantDoesNotComeAgainAfterARemoval(t *testing.T) {
 					if a == sash.SlidingBuckets {
 						opts.Resolution = time.Second
 					}
-					l, err := sash.New(s, opts, sash.PerHour(10))
-					if err != nil {
-						t.Fatal(err)
-					}
+					l := Must(sash.New(s, opts, sash.PerHour(10)))(t)
 					reserve := func() *sash.Reservation {
 						r, err := l.Reserve(t.Context(), "k", 4, nil)
 						if err != nil || !r.Allowed() {
@@ -106,9 +99,7 @@ func TestAnInstantDoesNotComeAgainAfterARemoval(t *testing.T) {
 					}
 					reserve()
 					for i, r := range before {
-						if err := r.Cancel(t.Context()); err != nil {
-							t.Fatal(err)
-						}
+						Check(t, r.Cancel(t.Context()))
 						if res, err := l.Peek(t.Context(), "k"); err != nil || res.Remaining != 6 {
 							t.Fatalf("charge %d was cancelled: %d of 10 remain, and 4 were charged since (%v)", i, res.Remaining, err)
 						}
@@ -122,13 +113,12 @@ func TestAnInstantDoesNotComeAgainAfterARemoval(t *testing.T) {
 // Keys that have the same hash are apart: each is answered as if it were alone, whichever of them goes.
 func TestKeysWithTheSameHashAreApart(t *testing.T) {
 	const hash, keys = 7, 6
-	policies := make([]*driver.Policy, 0, 2)
-	for _, algorithm := range []sash.Algorithm{sash.SlidingLog, sash.GCRA} {
-		policy, err := sash.NewPolicy(&sash.Options{Algorithm: algorithm}, sash.Every(3, time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
-		policies = append(policies, policy)
+	var policies []*driver.Policy
+	for _, opts := range []sash.Options{
+		{}, {Algorithm: sash.GCRA}, {Algorithm: sash.SlidingBuckets, Resolution: 10 * time.Microsecond},
+		{Algorithm: sash.SlidingBuckets, Resolution: 20 * time.Microsecond},
+	} {
+		policies = append(policies, Must(sash.NewPolicy(&opts, sash.Every(3, time.Millisecond)))(t))
 	}
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -163,6 +153,23 @@ func TestKeysWithTheSameHashAreApart(t *testing.T) {
 		if held != chained.held() {
 			t.Fatalf("seed %d: %d are chained, %d in the queue", seed, held, chained.held())
 		}
+	}
+}
+
+// Must returns a function that returns the value, or fails the test at once after an error: Must(f())(t).
+func Must[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		Check(t, err)
+		return value
+	}
+}
+
+// Check fails the test at once after an error.
+func Check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -75,7 +75,6 @@ func (sh *shard) grow(now int64, sub *subject, more int) bool {
 	return ok
 }
 
-// has reports whether the shard has room for more bytes.
 func (sh *shard) has(more int) bool { return sh.bytes+int64(more) <= sh.most }
 
 // bar keeps a subject from being evicted until an instant.
@@ -105,7 +104,6 @@ func (sh *shard) settled(now int64, sub *subject, more int64, limits []driver.Li
 	}
 }
 
-// queueOf returns the queue that a subject is in.
 func (sh *shard) queueOf(sub *subject) *queue {
 	if sub.barred {
 		return &sh.barred
@@ -124,7 +122,6 @@ func (sh *shard) enqueue(sub *subject) {
 	heap.Push(sh.queueOf(sub), sub)
 }
 
-// dequeue takes a subject out of its queue.
 func (sh *shard) dequeue(sub *subject) {
 	if !sub.barred {
 		sh.spare -= int64(sub.bytes)
@@ -177,7 +174,6 @@ func (sh *shard) victim() (least *subject) {
 	return least
 }
 
-// evict drops a subject that has not expired.
 func (sh *shard) evict(now int64, sub *subject) {
 	if sub.loose {
 		sh.clock.close(now)

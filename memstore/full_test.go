@@ -224,6 +224,22 @@ func TestACallOverSeveralKeysThatAFullStoreTurnsAwayChargesNothing(t *testing.T)
 	}
 }
 
+func TestAKeyWithBookingsIsNotEvicted(t *testing.T) {
+	store, clock := newStore(t, 1)
+	l := newLimiter(t, store, sash.SlidingLog, sash.Every(3, time.Second))
+	for range 2 { // there is always a unit left
+		_ = memstore.Must(l.Reserve(t.Context(), "k", 2, &sash.ReserveOptions{WaitUpTo: time.Minute}))(t)
+	}
+	clock.Advance(999 * time.Millisecond)
+	if _, err := l.Allow(t.Context(), "new"); err == nil {
+		t.Error("a new key took the place of one with a booking ahead")
+	}
+	clock.Advance(time.Millisecond)
+	if _, err := l.Allow(t.Context(), "new"); err != nil {
+		t.Errorf("once the booking has started: %v", err)
+	}
+}
+
 // A call over several keys evicts none of them for the others.
 func TestACallOverSeveralKeysEvictsNoneOfThem(t *testing.T) {
 	store, _ := newStore(t, 4)
@@ -233,12 +249,8 @@ func TestACallOverSeveralKeysEvictsNoneOfThem(t *testing.T) {
 		for k := range 3 {
 			subjects = append(subjects, sash.Subject{Key: fmt.Sprint(i, " ", k), Cost: 1})
 		}
-		if err := l.Reset(t.Context(), "stays"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.AllowAll(t.Context(), subjects...); err != nil {
-			t.Fatal(err)
-		}
+		memstore.Check(t, l.Reset(t.Context(), "stays"))
+		_ = memstore.Must(l.AllowAll(t.Context(), subjects...))(t)
 		for _, s := range subjects {
 			if res, err := l.Peek(t.Context(), s.Key); err != nil || res.Remaining != 4 {
 				t.Fatalf("round %d: %q has %d left, %v", i, s.Key, res.Remaining, err)
@@ -252,14 +264,9 @@ func TestSettlementsInAFullStore(t *testing.T) {
 	for name, c := range map[string]struct{ reserved, settled int64 }{"used up": {1, 10}, "given back": {10, 0}} {
 		store, _ := newStore(t, 2) // of one key with the ID of a settlement
 		l := newLimiter(t, store, sash.SlidingLog, sash.PerHour(10))
-		r, err := l.Reserve(t.Context(), "k", c.reserved, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Settle(t.Context(), c.settled); err != nil {
-			t.Fatal(err)
-		}
-		_, err = l.Allow(t.Context(), "new")
+		r := memstore.Must(l.Reserve(t.Context(), "k", c.reserved, nil))(t)
+		memstore.Check(t, r.Settle(t.Context(), c.settled))
+		_, err := l.Allow(t.Context(), "new")
 		if stays := errors.Is(err, memstore.ErrFull); stays != (c.settled > 0) {
 			t.Errorf("%s: %v for a new key", name, err)
 		}

@@ -23,7 +23,6 @@ type memo struct {
 	refusals uint64
 }
 
-// find returns what is remembered of an ID.
 func (i *ids) find(now int64, name window.Name) (memo, bool) {
 	if i == nil {
 		return memo{}, false
@@ -80,10 +79,8 @@ func (i *ids) grows() int {
 	return idBytes * (cap(i.ends)/4 + 1)
 }
 
-// drop forgets the ID that ends first.
 func (i *ids) drop() { delete(i.known, heap.Pop(&i.ends).(ending).name) }
 
-// An ending is until when an ID is remembered.
 type ending struct {
 	name  window.Name
 	until int64

@@ -16,10 +16,7 @@ func TestIDsAreBounded(t *testing.T) {
 	few(t, 50)
 	now := time.UnixMicro(1_700_000_000_000_000)
 	s := New(&Options{Now: func() time.Time { return now }})
-	l, err := sash.New(s, nil, sash.PerDay(10_000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := Must(sash.New(s, nil, sash.PerDay(10_000)))(t)
 	ask := func(id string) {
 		t.Helper()
 		if res, err := l.AllowOnce(t.Context(), id, "k", 1); err != nil || !res.Allowed {
@@ -58,15 +55,9 @@ func TestIDsThatHaveExpiredAreForgottenFirst(t *testing.T) {
 	few(t, 10)
 	now := time.UnixMicro(1_700_000_000_000_000)
 	s := New(&Options{Now: func() time.Time { return now }})
-	l, err := sash.New(s, nil, sash.PerDay(1000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := Must(sash.New(s, nil, sash.PerDay(1000)))(t)
 	left := func() int64 {
-		res, err := l.Peek(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := Must(l.Peek(t.Context(), "k"))(t)
 		return res.Remaining
 	}
 	ask := func(id string) {
@@ -115,32 +106,18 @@ func TestIDsThatHaveExpiredAreForgottenFirst(t *testing.T) {
 // A settlement that was forgotten gives no units back: it may have been applied.
 func TestAForgottenSettlementIsNotRepeated(t *testing.T) {
 	few(t, 2)
-	policy, err := sash.NewPolicy(nil, sash.PerDay(100))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req := driver.Request{Key: "k", Cost: 10, Policy: policy, MaySettle: true}
+	req := driver.Request{Key: "k", Cost: 10, Policy: Must(sash.NewPolicy(nil, sash.PerDay(100)))(t), MaySettle: true}
 	store := New(&Options{Now: func() time.Time { return time.UnixMicro(1_700_000_000_000_000) }})
 	var sets []driver.Settlement
 	for i := range 3 {
-		answer, err := driver.Decide(t.Context(), store, req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := Must(driver.Decide(t.Context(), store, req))(t)
 		sets = append(sets, driver.Settlement{Request: req, At: answer.At, Source: answer.Source, ID: fmt.Sprint(i)})
-		if err := drivertest.Of(store).Settle(t.Context(), sets[i]); err != nil {
-			t.Fatal(err)
-		}
+		Check(t, drivertest.Of(store).Settle(t.Context(), sets[i]))
 	}
-	if _, err := driver.Decide(t.Context(), store, req); err != nil {
-		t.Fatal(err)
-	}
-	if err := drivertest.Of(store).Settle(t.Context(), sets[0]); err != nil {
-		t.Fatal(err)
-	}
-	answer, err := driver.Decide(t.Context(), store, driver.Request{Key: "k", Policy: policy})
-	if err != nil || answer.Remaining() != 90 {
-		t.Errorf("%d of 100 are left after a charge of 10, %v", answer.Remaining(), err)
+	_ = Must(driver.Decide(t.Context(), store, req))(t)
+	Check(t, drivertest.Of(store).Settle(t.Context(), sets[0]))
+	if answer := Must(driver.Decide(t.Context(), store, driver.Request{Key: "k", Policy: req.Policy}))(t); answer.Remaining() != 90 {
+		t.Errorf("%d of 100 are left after a charge of 10", answer.Remaining())
 	}
 }
 

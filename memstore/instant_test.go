@@ -22,9 +22,7 @@ func TestSeveralSubjectsAreChargedAtOneInstant(t *testing.T) {
 				req := driver.Request{Key: fmt.Sprint("k", i), Cost: 1, Policy: policy, Within: within}
 				b.Ops = append(b.Ops, driver.Op{Settlement: driver.Settlement{Request: req}})
 			}
-			if err := b.Do(t.Context(), s); err != nil {
-				t.Fatal(err)
-			}
+			memstore.Check(t, b.Do(t.Context(), s))
 			for i := range b.Ops {
 				if one, first := &b.Ops[i].Answer, &b.Ops[0].Answer; one.At != first.At || one.Delay != first.Delay {
 					t.Errorf("subject %d is decided at %d, %d ahead, and the first at %d, %d ahead", i, one.At, one.Delay, first.At, first.Delay)

@@ -73,7 +73,6 @@ func New(opts *Options) *Store {
 
 func (s *Store) hash(key string) uint64 { return maphash.String(s.seed, key) }
 
-// index returns which shard has the keys of a hash.
 func (s *Store) index(hash uint64) int { return int(hash & uint64(len(s.shards)-1)) }
 
 func (s *Store) shard(hash uint64) *shard { return &s.shards[s.index(hash)] }
@@ -141,7 +140,6 @@ func (s *Store) together(ops []driver.Op) error {
 	return nil
 }
 
-// charge decides a call.
 func (s *Store) charge(op *driver.Op) error {
 	req := op.Request
 	sh, hash, now := s.open(req.Key)
@@ -161,7 +159,6 @@ func (s *Store) charge(op *driver.Op) error {
 	return nil
 }
 
-// chargeOnce decides a call with an ID.
 func (sh *shard) chargeOnce(now int64, hash uint64, op *driver.Op) error {
 	req, answer := op.Request, &op.Answer
 	name, statuses := window.CallName(op.ID), sh.statuses[:len(req.Policy.Limits)]

@@ -25,20 +25,12 @@ func newLimiter(t testing.TB, store driver.Store, a sash.Algorithm, limits ...sa
 	if a == sash.SlidingBuckets {
 		opts.Resolution = time.Millisecond
 	}
-	l, err := sash.New(store, opts, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return memstore.Must(sash.New(store, opts, limits...))(t)
 }
 
 func allow(t *testing.T, l *sash.Limiter, key string) sash.Result {
 	t.Helper()
-	res, err := l.Allow(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res
+	return memstore.Must(l.Allow(t.Context(), key))(t)
 }
 
 func TestKeysGoWhenNothingTheyWereChargedCounts(t *testing.T) {
@@ -77,9 +69,7 @@ func TestPeeksAndRefusalsOfUnknownKeysTakeNoRoom(t *testing.T) {
 	store, _ := newStore(t, 0)
 	l := newLimiter(t, store, sash.SlidingLog, sash.Every(5, time.Second))
 	for i := range 100 {
-		if _, err := l.Peek(t.Context(), fmt.Sprint(i)); err != nil {
-			t.Fatal(err)
-		}
+		_ = memstore.Must(l.Peek(t.Context(), fmt.Sprint(i)))(t)
 	}
 	full := newLimiter(t, store, sash.SlidingLog, sash.Every(1, time.Second))
 	allow(t, full, "full")
@@ -96,32 +86,7 @@ func TestPeeksAndRefusalsOfUnknownKeysTakeNoRoom(t *testing.T) {
 
 func newPolicy(t testing.TB, opts *sash.Options, limits ...sash.Limit) *driver.Policy {
 	t.Helper()
-	v, err := sash.NewPolicy(opts, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
-
-func TestResolutionsDoNotShareACount(t *testing.T) {
-	store, clock := newStore(t, 0)
-	at := func(resolution time.Duration) *sash.Limiter {
-		l, err := sash.New(store, &sash.Options{Algorithm: sash.SlidingBuckets, Resolution: resolution}, sash.Every(10, time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
-	coarse, fine := at(30*time.Second), at(time.Millisecond)
-	for range 2 {
-		if res := allow(t, coarse, "k"); res.Remaining < 8 {
-			t.Errorf("%d remain", res.Remaining)
-		}
-		clock.Advance(time.Second)
-	}
-	if res := allow(t, fine, "k"); res.Remaining != 9 {
-		t.Errorf("%d remain of what another resolution was charged", res.Remaining)
-	}
+	return memstore.Must(sash.NewPolicy(opts, limits...))(t)
 }
 
 func TestCoolDownsCountAsKeysAndExpire(t *testing.T) {
@@ -134,9 +99,7 @@ func TestCoolDownsCountAsKeysAndExpire(t *testing.T) {
 		if _, err := drivertest.Of(store).Cool(t.Context(), strconv.Itoa(i), c); err != nil && !errors.Is(err, memstore.ErrFull) {
 			t.Fatal(err)
 		}
-		if _, err := drivertest.Of(store).Cool(t.Context(), "looked for"+strconv.Itoa(i), driver.CoolDown{}); err != nil {
-			t.Fatal(err)
-		}
+		_ = memstore.Must(drivertest.Of(store).Cool(t.Context(), "looked for"+strconv.Itoa(i), driver.CoolDown{}))(t)
 	}
 	if stats := store.Swept(); stats.Keys < most*98/100 || stats.Keys > most*102/100 || stats.Evicted != 0 || stats.TurnedAway == 0 {
 		t.Errorf("%+v", stats)

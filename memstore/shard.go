@@ -47,7 +47,6 @@ type subject struct {
 	block *window.Block // nil until a refusal is counted
 }
 
-// begin gives a new subject its state.
 func (s *subject) begin(policy *driver.Policy) {
 	if n := policy.Block.Refusals; n > 0 {
 		s.block = window.NewBlock(n)
@@ -83,7 +82,6 @@ func (s *subject) hold(now, at int64, req *driver.Request) {
 	s.loose, s.until = true, max(s.until, set.Expires())
 }
 
-// look fills statuses without charging.
 func (sh *shard) look(now int64, hash uint64, req *driver.Request, statuses []driver.Status) (refusals uint64) {
 	if sub := sh.find(hash, req.Key, req.Policy); sub != nil {
 		refusals = sub.state.Look(now, req.Cost, req.Policy.Limits, statuses)
@@ -229,7 +227,6 @@ func (sh *shard) add(now int64, hash uint64, key string, policy *driver.Policy) 
 	return sub
 }
 
-// held returns how many subjects the shard holds.
 func (sh *shard) held() int { return len(sh.free) + len(sh.barred) }
 
 func (sh *shard) drop(sub *subject) {
@@ -249,7 +246,6 @@ func (sh *shard) drop(sub *subject) {
 	}
 }
 
-// A queue orders subjects by due time.
 type queue []*subject
 
 func (q queue) Len() int           { return len(q) }

@@ -41,7 +41,6 @@ func Scripter(client rueidis.Client) redisstore.Waiter {
 	return &scripter{client: client}
 }
 
-// A scripter is a redisstore.Scripter.
 type scripter struct{ client rueidis.Client }
 
 // Cluster reports whether the keys of one script must be in one slot. rueidis panics when they are not.

@@ -107,7 +107,6 @@ func GroupCommit(next driver.Store) driver.Store { return coalesce.New(next) }
 // another process. It panics if next is nil.
 func DenialCache(next driver.Store) driver.Store { return denials.New(next, 0) }
 
-// bare returns an error if a store has one of the decorators already.
 func bare(store driver.Store) error {
 	const most = 64 // in a chain: a store that unwraps to itself would be endless
 	for at := range most {

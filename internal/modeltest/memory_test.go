@@ -113,30 +113,6 @@ func (l *live) limiter(t testing.TB, a sash.Algorithm, limits ...sash.Limit) *sa
 	return newLimiter(t, l.store, options(a), limits...)
 }
 
-func TestIdleKeysGo(t *testing.T) {
-	l := startLive(t)
-	for _, a := range sash.Algorithms() {
-		limiter := l.limiter(t, a, sash.Every(10, 20*time.Millisecond), sash.Every(30, 50*time.Millisecond))
-		for range 10 {
-			if _, err := limiter.Allow(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		keys, err := l.client.Keys(t.Context(), "*").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(keys) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("5 s after the last call with windows of 50 ms there are still %v", keys)
-		}
-	}
-}
-
 // state returns what a server shows of a key, and how much it has written.
 func (l *live) state(t testing.TB, key string) string {
 	t.Helper()

@@ -230,45 +230,19 @@ type traffic struct {
 	oracle bool          // compare with the definition too, which takes time in proportion to the log
 }
 
-var traffics = []traffic{
-	{
-		name: "many hints, in changing order",
-		plans: [][]sash.Limit{
-			{sash.Every(2000, time.Hour), sash.Every(700, 11*time.Minute), sash.Every(200, 2*time.Minute), sash.Every(40, 10*time.Second)},
-			{sash.Every(200, 2*time.Minute), sash.Every(40, 10*time.Second)},
-			{sash.Every(40, 10*time.Second), sash.Every(700, 11*time.Minute), sash.PerCalendar(1500, sash.CalendarHour, nil)},
-		},
-		calls: 3000, gap: 900 * time.Millisecond, cost: 5, silent: 900, oracle: true,
-	},
-	{
-		name: "a large ring, with dear calls and a second window",
+// A large ring, with dear calls and a second window.
+func TestBigLogs(t *testing.T) {
+	redis, clock, _ := virtual(t, redistest.Start(t).Addr(), nil)
+	tr := traffic{
+		name: "a large ring",
 		plans: [][]sash.Limit{
 			{sash.Every(20_000, time.Minute), sash.Every(40_000, 3*time.Minute)},
 			{sash.Every(40_000, 3*time.Minute)},
 		},
 		calls: 16_000, gap: 11 * time.Millisecond, cost: 3, silent: 20_000, back: 9000,
-	},
-}
-
-func TestBigLogs(t *testing.T) {
-	server := redistest.Start(t)
-	for _, base := range traffics {
-		for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SortedSetLog, sash.SlidingBuckets} {
-			tr := base
-			if a != sash.SlidingLog {
-				if !tr.oracle {
-					continue
-				}
-				tr.calls /= 3
-			}
-			t.Run(tr.name+"/"+a.String(), func(t *testing.T) {
-				redis, clock, _ := virtual(t, server.Addr(), nil)
-				memory := memstore.New(&memstore.Options{Now: clock.Now})
-				if err := tr.run(a, redis, memory, clock); err != nil {
-					t.Fatal(err)
-				}
-			})
-		}
+	}
+	if err := tr.run(sash.SlidingLog, redis, memstore.New(&memstore.Options{Now: clock.Now}), clock); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -65,7 +65,6 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// A handler answers requests.
 type handler struct {
 	Options
 	decider *decide.Decider
@@ -131,12 +130,10 @@ func (h *handler) rlconfig(w http.ResponseWriter, _ *http.Request) {
 	_ = h.decider.Config().Dump(w)
 }
 
-// ruleOf describes a rule, under its name in statistics.
 func ruleOf(r *config.Rule) map[string]any {
 	return map[string]any{"rule": r.Metric(), "domain": r.Domain, "path": r.Path, "shadow_mode": r.Shadow, "text": r.Describe()}
 }
 
-// config answers the configuration in use, and what is wrong with the one on disk.
 func (h *handler) config(w http.ResponseWriter, r *http.Request) {
 	by, cfg := h.Guard.by(r), h.decider.Config()
 	rules := []map[string]any{}
@@ -157,7 +154,6 @@ func (h *handler) config(w http.ResponseWriter, r *http.Request) {
 
 func plain(w http.ResponseWriter) { w.Header().Set("Content-Type", "text/plain; charset=utf-8") }
 
-// timeout bounds a request that calls the store.
 const timeout = 2 * time.Second
 
 // read reads a JSON body that names a subject. It requires the content type of JSON, which a form on a page of another
@@ -225,7 +221,6 @@ var kinds = map[string]string{
 	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// dashboard serves GET /dashboard and the paths below it.
 func dashboard(w http.ResponseWriter, r *http.Request) {
 	name := "index.html"
 	if r.URL.Path != "/dashboard" {
@@ -299,7 +294,6 @@ func (h *handler) storeState(known bool) map[string]any {
 	return state
 }
 
-// A collector collects the state of the store and of the exceptions.
 type collector struct{ *handler }
 
 func (c *collector) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, to) }

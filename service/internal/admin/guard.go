@@ -67,7 +67,6 @@ func (g *Guard) by(r *http.Request) string {
 	return g.sessions.by(cookie.Value, time.Now())
 }
 
-// private serves callers that have access.
 func (g *Guard) private(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -103,7 +102,6 @@ func (g *Guard) examine(w http.ResponseWriter, r *http.Request, token string) (n
 	return fmt.Sprintf("token %d", place), true
 }
 
-// certificate returns the name of a caller by its certificate, or "".
 func (g *Guard) certificate(r *http.Request) string {
 	if !g.Certificates || r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return ""

@@ -218,7 +218,6 @@ func (h *handler) remove(kind exceptions.Kind) http.HandlerFunc {
 	}
 }
 
-// parseLife parses a duration such as 90m, or whole days such as 7d.
 func parseLife(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		if n, err := strconv.ParseUint(days, 10, 16); err == nil {

@@ -42,7 +42,6 @@ type Finding struct {
 // asAdministrator is the remedy if the user may not read what a check needs.
 const asAdministrator = "run sash doctor once as a user that may run INFO and CONFIG GET"
 
-// A visit is one run of all checks.
 type visit struct {
 	client   *redisclient.Client
 	prefix   string // of all keys
@@ -166,7 +165,6 @@ func (v *visit) rights(ctx context.Context) {
 	v.add("acl", "", level, seen, do)
 }
 
-// A node is what a server reports about itself.
 type node struct {
 	address string
 	info    map[string]string // fields of INFO; nil if the user may not run it
@@ -179,7 +177,6 @@ var settings = []string{
 	"save", "appendfsync", "min-replicas-to-write", "min-replicas-max-lag", "stop-writes-on-bgsave-error", "cluster-require-full-coverage",
 }
 
-// inspect reads what a server reports about itself.
 func inspect(ctx context.Context, address string, c *redisclient.Client) node {
 	n := node{address: address}
 	reply, err := c.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.Info().Build() })
@@ -284,7 +281,6 @@ func (v *visit) persistence(n node) {
 	}
 }
 
-// A replica is a replica as its primary reports it.
 type replica struct {
 	address string
 	online  bool

@@ -24,7 +24,6 @@ const (
 // window is the window of trials. They do not remove heartbeats, which expire after one window.
 const window = 5 * time.Second
 
-// A trial is a limiter on temporary keys.
 type trial struct {
 	limiter *sash.Limiter
 	store   *redisstore.Store
@@ -32,7 +31,6 @@ type trial struct {
 	keys    []place
 }
 
-// A place is a key, and the address of the primary that holds it.
 type place struct{ address, key string }
 
 // try returns a limiter with one key on every primary.
@@ -146,7 +144,6 @@ func (t *trial) round(ctx context.Context, key string, exact bool) error {
 
 const giveRights = "give the user the permissions of the ACL line below"
 
-// remedies are what to do about errors of scripts, by their cause.
 var remedies = map[string]string{
 	"replicas": "bring the replicas back, or lower min-replicas-to-write",
 	"readonly": "use the primary's address",
@@ -161,7 +158,6 @@ func remedy(err error) string {
 	return cmp.Or(remedies[cause.Of(err)], "see the server's log; if it is neither Redis nor Valkey, its scripting may differ")
 }
 
-// lacksRights reports whether the user or the script lacked a permission.
 func lacksRights(err error) bool {
 	signs := []string{"NOPERM", "ACL failure", "can't run this command", "can't access at least one of the keys", "No permission"}
 	return slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(err.Error(), sign) })

@@ -14,7 +14,6 @@ import (
 	"example.com/sash/service/internal/redisclient"
 )
 
-// topology checks a Cluster, or the Sentinels of a primary.
 func (v *visit) topology(ctx context.Context, nodes []node) {
 	if v.many {
 		v.cluster(ctx)
@@ -133,7 +132,6 @@ const (
 	largeOffset = 10 * time.Second
 )
 
-// clocks compares the clocks of primaries and their replicas with this machine's.
 func (v *visit) clocks(ctx context.Context, nodes []node) {
 	var read []clock
 	compare := func(address string, c *redisclient.Client) error {
@@ -156,7 +154,6 @@ func (v *visit) clocks(ctx context.Context, nodes []node) {
 	v.findings = append(v.findings, judgeClocks(read)...)
 }
 
-// A clock is a server's clock compared with this machine's.
 type clock struct {
 	address string
 	ahead   time.Duration

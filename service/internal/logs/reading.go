@@ -51,7 +51,6 @@ type chooser interface {
 	ByAddress() bool // whether whom it selects depends on the address
 }
 
-// A logReading is what is read of all files of a log.
 type logReading struct {
 	*logs
 	opts     accesslog.Options
@@ -207,7 +206,6 @@ func (l *logs) ended(cmd *cobra.Command, report *logReport, outcomes []*replay.O
 	return found
 }
 
-// policyFlags are the flags that send requests of a log through a configuration.
 type policyFlags struct {
 	file    string
 	domain  string
@@ -245,7 +243,6 @@ func (p *policyFlags) candidates() []replay.Candidate {
 // refusesUnits are the units of a rule that refuses everything. No limit has none, so its requests cost one more.
 const refusesUnits = 1
 
-// A policySelector charges requests as a configuration says.
 type policySelector struct {
 	*policyFlags
 	keys     []string

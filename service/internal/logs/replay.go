@@ -18,7 +18,6 @@ import (
 	"example.com/sash/service/internal/replay"
 )
 
-// replayFlags is the flags of sash-logs replay.
 type replayFlags struct {
 	logs
 	try        []string
@@ -108,7 +107,6 @@ func (r *replayFlags) candidates(cmd *cobra.Command) (all []replay.Candidate, er
 	return all, nil
 }
 
-// A replayReport is the JSON of sash-logs replay.
 type replayReport struct {
 	logReport
 	Demand     []*replay.Demand  `json:"demand"`
@@ -146,7 +144,6 @@ func (r *replayFlags) run(cmd *cobra.Command, args, files []string) error {
 	return r.ended(cmd, &report.logReport, report.Candidates, false)
 }
 
-// A failIf is a condition on a candidate under which the command fails.
 type failIf struct {
 	text    string
 	of      string
@@ -222,7 +219,6 @@ func replayText(t *output.Text, r *replayReport) {
 	}
 }
 
-// outcomeText lists the clients and routes that a candidate refuses most.
 func outcomeText(t *output.Text, o *replay.Outcome) {
 	if len(o.WorstClients) == 0 {
 		return
@@ -241,7 +237,6 @@ func outcomeText(t *output.Text, o *replay.Outcome) {
 	t.Rows(0, rows)
 }
 
-// whoText returns what is known of a client: its crawler, statuses and user agent.
 func whoText(w replay.Worst) string {
 	known := []string{w.Crawler, w.Statuses, output.Printable(w.UserAgent)}
 	return strings.Join(slices.DeleteFunc(known, func(s string) bool { return s == "" }), "  ")

@@ -114,7 +114,6 @@ func (r *logReading) report(trace *replay.Trace) logReport {
 	return report
 }
 
-// From where on the checks of a log warn.
 const (
 	badShare    = 0.01
 	shortLog    = 23 * time.Hour // a file of a day may begin and end with a quiet half hour
@@ -196,7 +195,6 @@ func proxies(peers map[string]int64, behind int64) string {
 	return "NETWORKS"
 }
 
-// client returns in words what was taken as the client, and where addresses were found.
 func (r *logReading) client() string {
 	describe := func(key string) string {
 		words := replay.Describe(key)
@@ -226,7 +224,6 @@ func (r *logReport) noun() string {
 
 func (r *logReport) clients(n int64) string { return output.Count(n, r.noun()) }
 
-// read returns what was understood, in lines.
 func (r *logReport) read() []string {
 	format, broken := r.Format, "none broken"
 	if r.Wrapping != "" {
@@ -260,7 +257,6 @@ func (r *logReport) read() []string {
 	return lines
 }
 
-// logText writes what was understood, before anything else.
 func logText(t *output.Text, r *logReport) {
 	for _, line := range r.read() {
 		t.Say("%s", line)

@@ -23,7 +23,6 @@ import (
 	"example.com/sash/service/internal/replay/accesslog"
 )
 
-// Exit codes of every command.
 const (
 	exitDone   = 0
 	exitFound  = 1 // a --fail-if holds
@@ -80,7 +79,6 @@ A limit is units, a slash and a window: 300/5m is at most 300 in any five minute
 	return exitError
 }
 
-// logs is the flags of commands on access logs.
 type logs struct {
 	format      string
 	trusted     []string
@@ -148,7 +146,6 @@ func progress(cmd *cobra.Command, doing string) {
 	}
 }
 
-// expressionHelp is the part of the help that commands on access logs share.
 const expressionHelp = `The format is detected from the first lines, and so is what stands around them: container runtimes,
 compose, syslog, journald, Loki. For any other format paste the server's own with --log-format.
 Files may be compressed with gzip or zstd; without a FILE, or for "-", standard input is read. Files
@@ -184,7 +181,6 @@ func networks(texts []string) (all []netip.Prefix, err error) {
 
 func part(n int64, share float64) string { return fmt.Sprintf("%d (%.2f%%)", n, 100*share) }
 
-// shellText returns an argument as a shell takes it.
 func shellText(arg string) string {
 	plain := func(c rune) bool {
 		return strings.ContainsRune("_-./:=,@%+", c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'

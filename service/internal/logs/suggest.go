@@ -16,7 +16,6 @@ import (
 	"example.com/sash/service/internal/replay"
 )
 
-// suggestFlags is the flags of sash-logs suggest.
 type suggestFlags struct {
 	logs
 	affect, requests string
@@ -59,10 +58,8 @@ Exit codes: 0 done, 1 a --fail-if holds for the pair, 2 an error, 3 a warning wi
 	return cmd
 }
 
-// warnRequests is the share of refused requests above which the command warns.
 const warnRequests = 0.01
 
-// A suggestReport is the JSON of sash-logs suggest.
 type suggestReport struct {
 	logReport
 	Limits        []sash.Limit      `json:"limits"`
@@ -184,7 +181,6 @@ func (s *suggestFlags) parse(cmd *cobra.Command) (*windowPair, error) {
 	return p, nil
 }
 
-// parseShare parses a share such as 0.1% or 0.001.
 func parseShare(flag, text, what, such string) (float64, error) {
 	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	f, err := strconv.ParseFloat(number, 64)
@@ -216,7 +212,6 @@ func together(limits []sash.Limit) string {
 // knownWindows is how often a log must cover a window: the next one is then busier than all with a chance of at most 1 in 11.
 const knownWindows = 10
 
-// windowPair is the lengths of the two windows.
 type windowPair struct {
 	burst, sustained           time.Duration
 	fixedBurst, fixedSustained bool // given by a flag
@@ -370,7 +365,6 @@ func curveText(t *output.Text, d *replay.Demand, noun string, proposed int64) {
 
 var plainKey = regexp.MustCompile(`^[a-z_]+$`)
 
-// ruleText writes the pair as a configuration of the service.
 func ruleText(t *output.Text, s *suggestFlags, r *suggestReport) {
 	t.Say("\nAs a configuration of sash serve in shadow mode: nothing is refused, and what would have been is counted.\n")
 	e := s.expressions

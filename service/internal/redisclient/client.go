@@ -48,7 +48,6 @@ type Client struct {
 	closed     bool     // guarded by mu
 }
 
-// A connection is a connected rueidis client.
 type connection struct {
 	client  rueidis.Client
 	scripts redisstore.Waiter
@@ -88,7 +87,6 @@ func (c *Client) Hold(budget time.Duration) error {
 	return nil
 }
 
-// heldFor is by how much longer than a budget a client waits.
 const heldFor = 500 * time.Millisecond
 
 const (
@@ -278,7 +276,6 @@ func connect(option rueidis.ClientOption) (client rueidis.Client, err error) {
 	return client, err
 }
 
-// dialling reports whether an error means that a connection could not be established.
 func dialling(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "dial"

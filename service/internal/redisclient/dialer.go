@@ -19,7 +19,6 @@ import (
 	"example.com/sash/service/internal/access"
 )
 
-// Bounds of the pause after a failed connection attempt.
 const (
 	shortestPause = 50 * time.Millisecond
 	longestPause  = time.Second
@@ -38,7 +37,6 @@ type dialer struct {
 	failed map[string]*failure // guarded by mu; by unreachable address
 }
 
-// counted is a connection that its dialer counts.
 type counted struct {
 	net.Conn
 	once sync.Once

@@ -140,9 +140,7 @@ func TestACallersEndBreaksNoConnection(t *testing.T) {
 	server := redistest.Start(t)
 	p := through(t, server.Addr())
 	l := limiterOf(t, open(t, "redis://"+p.addr()).Detached(nil))
-	if _, err := l.Allow(t.Context(), "k"); err != nil {
-		t.Fatal(err)
-	}
+	_ = servertest.Must(l.Allow(t.Context(), "k"))(t)
 	server.Pause()
 	brief, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -170,9 +168,7 @@ func TestAServerThatBecameAReplicaIsLeft(t *testing.T) {
 	old, primary := redistest.Start(t), redistest.Start(t)
 	p := through(t, old.Addr())
 	l := limiterOf(t, open(t, "redis://"+p.addr()).Store(nil))
-	if _, err := l.Allow(t.Context(), "k"); err != nil {
-		t.Fatal(err)
-	}
+	_ = servertest.Must(l.Allow(t.Context(), "k"))(t)
 	p.lead(primary.Addr())
 	host, port, _ := strings.Cut(primary.Addr(), ":")
 	old.Must(t, "REPLICAOF", host, port)
@@ -280,9 +276,7 @@ func TestAClientHoldsTheBudget(t *testing.T) {
 	client := open(t, "redis://"+server.Addr())
 	servertest.Check(t, client.Hold(4*time.Second))
 	l := limiterOf(t, client.Detached(nil))
-	if _, err := l.Allow(t.Context(), "k"); err != nil {
-		t.Fatal(err)
-	}
+	_ = servertest.Must(l.Allow(t.Context(), "k"))(t)
 	server.Pause()
 	time.AfterFunc(2500*time.Millisecond, server.Resume) // without it the client gives up after 1.9 s
 	if _, err := l.Allow(t.Context(), "k"); err != nil {

@@ -6,25 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"example.com/sash"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
 )
-
-// A caller asks for one unit after the other.
-type caller struct {
-	limiter *sash.Limiter
-	calls   int64
-}
-
-// served reports whether a call gets an answer within a budget.
-func (c *caller) served(t *testing.T) bool {
-	c.calls++
-	budget, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := c.limiter.Allow(budget, "subject")
-	return err == nil
-}
 
 // A client notices the failover of a primary within five seconds, and charges no call twice.
 func TestFailoverBySentinelIsNoticed(t *testing.T) {
@@ -39,23 +23,30 @@ func TestFailoverBySentinelIsNoticed(t *testing.T) {
 			w := servertest.StartWatched(t)
 			client := newClient(t, w.URL())
 			defer client.Close()
-			c := &caller{limiter: limiterOf(t, client.Store(nil))}
-			servertest.Wait(t, "no call is served", func() bool { return c.served(t) })
+			l, calls := limiterOf(t, client.Store(nil)), int64(0)
+			served := func() bool { // within a budget
+				calls++
+				budget, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				defer cancel()
+				_, err := l.Allow(budget, "subject")
+				return err == nil
+			}
+			servertest.Wait(t, "no call is served", served)
 			fault(t, w)
 			servertest.Wait(t, "the replica is not promoted", func() bool {
-				c.served(t)
+				served()
 				reply, err := w.Replica.Do("INFO", "replication") // a server that is promoted may drop its connections
 				text, _ := reply.(string)
 				return err == nil && strings.Contains(text, "role:master")
 			})
 			promoted := time.Now()
-			servertest.Wait(t, "the promoted replica is not used", func() bool { return c.served(t) })
+			servertest.Wait(t, "the promoted replica is not used", served)
 			if took := time.Since(promoted); took > 5*time.Second {
 				t.Errorf("calls are served again %v after the promotion", took)
 			}
-			res, err := c.limiter.Peek(t.Context(), "subject")
-			if charged := 50_000 - res.Remaining; err != nil || charged > c.calls {
-				t.Errorf("%d units are charged for %d calls of one unit: %v", charged, c.calls, err)
+			res, err := l.Peek(t.Context(), "subject")
+			if charged := 50_000 - res.Remaining; err != nil || charged > calls {
+				t.Errorf("%d units are charged for %d calls of one unit: %v", charged, calls, err)
 			}
 		})
 	}

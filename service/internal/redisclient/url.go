@@ -20,7 +20,6 @@ import (
 const Forms = "redis://[user:password@]host:port[/db], redis+sentinel://[user:password@]host:port,host:port/primary[/db], " +
 	"redis+cluster://[user:password@]host:port,host:port, each with rediss in place of redis for TLS, unix:///path/to/socket, or host:port"
 
-// Kinds of deployment.
 type form int
 
 const (
@@ -29,7 +28,6 @@ const (
 	cluster
 )
 
-// A target is a parsed URL.
 type target struct {
 	form    form
 	network string   // tcp or unix
@@ -184,7 +182,6 @@ func take(query url.Values, name string) string {
 	return value
 }
 
-// hostPort parses a host with an optional port.
 func hostPort(text, port string) (string, bool) {
 	u, err := url.Parse("redis://" + text)
 	if err != nil || u.Hostname() == "" || u.Host != text {

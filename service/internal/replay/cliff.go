@@ -167,10 +167,8 @@ func (s *Suggestion) groups() (all []*Cliff) {
 	return all
 }
 
-// A statusCount is how often a client was answered with a status.
 type statusCount struct{ code, n int64 }
 
-// mix returns the statuses of a client and their shares.
 func (c *client) mix() string {
 	var all []string
 	for _, s := range slices.SortedFunc(slices.Values(c.statuses), func(a, b statusCount) int { return cmp.Compare(b.n, a.n) }) {

@@ -182,7 +182,6 @@ func (s *tally) finish(most int, name func(client string) string) {
 	}
 }
 
-// worst returns at most n of those that were refused, the most refused first.
 func worst(n int, of []refusedTally, name func(int) string) []Worst {
 	all := []Worst{}
 	for i, c := range of {

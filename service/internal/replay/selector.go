@@ -71,7 +71,6 @@ type Selector struct {
 	lacks   bool // the current record lacks a field that was read
 }
 
-// fields are the names that expressions can use.
 type fields struct {
 	accesslog.Record
 	Route  string `expr:"route"`

@@ -143,7 +143,6 @@ func (s *Suggestion) second(first int64) int64 {
 	return first
 }
 
-// refusable is a client that some limits refuse, with its peaks.
 type refusable struct {
 	peaks  [2]int64
 	events []event

@@ -31,7 +31,6 @@ type Trace struct {
 	fractions bool // some times of the log are no whole seconds
 }
 
-// An event is one request.
 type event struct {
 	at, cost      int64 // at is in microseconds since the epoch
 	client, route uint32
@@ -292,7 +291,6 @@ func (t *Trace) Demand(l sash.Limit) *Demand {
 	return newDemand(WindowName(l), t.peaks(first, func(_ int, e *event) int64 { return e.cost }))
 }
 
-// peaks returns the most units of each client in any window.
 func (t *Trace) peaks(first func(at int64) int64, units func(i int, e *event) int64) []int64 {
 	used, peaks := make([]usage, len(t.clients)), make([]int64, len(t.clients))
 	t.slide(first, func(i int, e *event, sign int64) { used[e.client].add(sign * units(i, e)) })
@@ -302,7 +300,6 @@ func (t *Trace) peaks(first func(at int64) int64, units func(i int, e *event) in
 	return peaks
 }
 
-// usage is a number now, and the most so far.
 type usage struct{ now, most int64 }
 
 func (u *usage) add(n int64) {

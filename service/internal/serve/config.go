@@ -20,7 +20,6 @@ import (
 	"example.com/sash/service/internal/telemetry"
 )
 
-// example is the name of the built-in configuration.
 const example = "the built-in example"
 
 // Load reads a configuration, and returns the fingerprint of its files too. An empty Path is the built-in example.
@@ -44,7 +43,6 @@ func Domain(cfg *config.Config, flag string) (string, error) {
 	return flag, nil
 }
 
-// origin returns where the configuration comes from, for people.
 func (s *instance) origin() string {
 	if s.Management != nil {
 		return "from the management server " + s.Management.Server
@@ -52,7 +50,6 @@ func (s *instance) origin() string {
 	return cmp.Or(s.Config.Path, example)
 }
 
-// loadFirst returns the configuration to start with, and the fingerprint of its files.
 func (s *instance) loadFirst() (cfg *config.Config, known config.Fingerprint, err error) {
 	if s.Management != nil {
 		cfg = config.None()
@@ -137,7 +134,6 @@ func (s *instance) use(cfg *config.Config) error {
 	return nil
 }
 
-// reject says what is wrong with a configuration that is not used.
 func (s *instance) reject(err error) {
 	defer s.loading.Note(err) // who reads it on the admin port finds the line in the log
 	s.stats.Service.ConfigErrors.Add(1)

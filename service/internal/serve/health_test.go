@@ -100,11 +100,8 @@ func (m *management) set(t *testing.T, version string, units ...uint32) {
 	res := &discovery.DiscoveryResponse{VersionInfo: version, TypeUrl: envoy.TypeURL, Nonce: version}
 	for _, n := range units {
 		limit := &rls.RateLimitPolicy{Unit: rls.RateLimitUnit_HOUR, RequestsPerUnit: n}
-		resource, err := anypb.New(&rls.RateLimitConfig{Name: "demo", Domain: "demo", Descriptors: []*rls.RateLimitDescriptor{{Key: "remote_address", RateLimit: limit}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		res.Resources = append(res.Resources, resource)
+		named := []*rls.RateLimitDescriptor{{Key: "remote_address", RateLimit: limit}}
+		res.Resources = append(res.Resources, servertest.Must(anypb.New(&rls.RateLimitConfig{Name: "demo", Domain: "demo", Descriptors: named}))(t))
 	}
 	m.send <- res
 }

@@ -24,7 +24,6 @@ import (
 	"example.com/sash/service/internal/rls"
 )
 
-// ports are the open listeners, by http, grpc, resp and admin.
 type ports map[string]net.Listener
 
 func (p ports) close() {
@@ -33,7 +32,6 @@ func (p ports) close() {
 	}
 }
 
-// addr returns the address of a port, or nil if it is closed.
 func (p ports) addr(port string) net.Addr {
 	if l := p[port]; l != nil {
 		return l.Addr()
@@ -119,7 +117,6 @@ func (s *instance) connections() (data, admin int) {
 	return data, admin
 }
 
-// bounds returns those of the connections of a port, with gauges of them.
 func (s *instance) bounds(port string, most int) conns.Bounds {
 	b := conns.Bounds{Max: most, Open: new(atomic.Int64), Log: s.Log}
 	s.stats.Connections(port, b.Open, most)
@@ -151,7 +148,6 @@ func (s *instance) health() degrade.Health {
 	return h
 }
 
-// admin answers the admin port.
 func (s *instance) admin(health http.Handler) http.Handler {
 	return admin.New(s.decider, admin.Options{
 		Guard: s.guard, Stats: s.stats, Loading: s.loading, Exceptions: s.exceptions,

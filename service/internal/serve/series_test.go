@@ -88,9 +88,7 @@ func (f *flood) invent(requests int) {
 				Limit:   &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR},
 			})
 		}
-		if _, err := f.grpc.ShouldRateLimit(f.t.Context(), req); err != nil {
-			f.t.Fatal(err)
-		}
+		_ = servertest.Must(f.grpc.ShouldRateLimit(f.t.Context(), req))(f.t)
 	}
 }
 

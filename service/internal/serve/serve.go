@@ -146,7 +146,6 @@ func (s *instance) openGate() (err error) {
 	return err
 }
 
-// observe counts, logs and exports what the decider decides.
 func (s *instance) observe(ctx context.Context) (err error) {
 	s.stats.Use(s.decider.Config())
 	s.decider.Observe(s.stats.Observe)
@@ -223,7 +222,6 @@ type backend interface {
 	Report() degrade.Report
 }
 
-// A store is a backend and how to reach it.
 type store struct {
 	backend
 	where  string // for people; without the password

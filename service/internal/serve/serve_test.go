@@ -165,7 +165,6 @@ func TestRulesThatAReloadRemovesAreLoggedByName(t *testing.T) {
 	}
 }
 
-// goal is the size of the heap at which the collector runs next.
 // A configuration of Envoy's service gets a word on what that service allows to everyone and this one does not.
 func TestWhoReplacesEnvoysServiceIsToldOfRights(t *testing.T) {
 	const envoys, ours = "{key: a, rate_limit: {unit: day, requests_per_unit: 1}}", "{key: a, limits: [1/1d]}"
@@ -190,6 +189,7 @@ func TestWhoReplacesEnvoysServiceIsToldOfRights(t *testing.T) {
 	}
 }
 
+// goal is the size of the heap at which the collector runs next.
 func goal() uint64 {
 	runtime.GC()
 	sample := []metrics.Sample{{Name: "/gc/heap/goal:bytes"}}
@@ -248,14 +248,11 @@ func TestTheWayOfARequestIsShort(t *testing.T) {
 	store := &traced{Store: memstore.New(nil)}
 	d := servertest.Decider(t, store, "domain: d\ndescriptors:\n- {key: k, limits: [9/1h]}\n")
 	check := func(port string, frames, packages int, serve func(context.Context, net.Listener) error, ask func(net.Addr) error) {
-		on, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		on := servertest.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- serve(ctx, on) }()
-		err = ask(on.Addr())
+		err := ask(on.Addr())
 		stop()
 		if err = errors.Join(err, <-ended); err != nil || len(store.way) > frames || len(store.packages) > packages {
 			t.Errorf("%s: %v; %d frames of %d packages: %q", port, err, len(store.way), len(store.packages), store.way)

@@ -21,7 +21,6 @@ const (
 	doubted
 )
 
-// outcomes counts by outcome, and by where the answer came from.
 type outcomes [doubted + 1][decide.Origins]atomic.Uint64
 
 // requestOutcome is outcome with bans apart, and Shadowed where what does not bind would have refused the request.
@@ -68,7 +67,6 @@ var otherRules = ruleID{overflow, overflow}
 
 func (id ruleID) clone() ruleID { return ruleID{strings.Clone(id.domain), strings.Clone(id.rule)} }
 
-// ruleCounts is what is counted of a rule.
 type ruleCounts struct {
 	outcomes       outcomes
 	booked         atomic.Int64  // when the last booking of this instance starts, in Unix nanoseconds; 0 before the first
@@ -171,7 +169,6 @@ const (
 	Cached
 )
 
-// ruleCounters are their names in Envoy's service.
 var ruleCounters = [...]string{"total_hits", "within_limit", "over_limit", "near_limit", "shadow_mode", "over_limit_with_local_cache"}
 
 // Rule returns the counters of a name in Envoy's statistics.
@@ -210,7 +207,6 @@ func (r *Registry) countUnits(a *decide.Answer, outcome decide.Outcome) {
 	}
 }
 
-// nearOf is the units above which calls count as near a limit.
 func (r *Registry) nearOf(limit int64) int64 { return int64(float64(limit) * r.near) }
 
 func (r *Rule) admit(units int64) {

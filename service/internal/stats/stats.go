@@ -275,7 +275,6 @@ func (r *Registry) Snapshot() Snapshot {
 	return snap
 }
 
-// series returns the domain and the name of a rule's series.
 func (id ruleID) series() (domain, rule string) {
 	switch {
 	case id == ruleID{}:

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 
@@ -195,34 +193,15 @@ func TestALongNameCountsUnderOther(t *testing.T) {
 	}
 }
 
-func TestNamesAreBoundedAndEscaped(t *testing.T) {
+// Values of requests with any bytes, and domains that are not configured, make no two series of one name, and no lines of their own.
+func TestSeriesOfEveryNameCanBeGathered(t *testing.T) {
 	r := New(nil)
 	r.Rule("d.evil_a\nratelimit.service.config_load_error: 99\xff")[Over].Add(1)
-	r.Rule("d")[Over].Add(1)
-	for i := range 2 * maxNames {
-		r.Rule("d.user_" + strconv.Itoa(i))[Total].Add(1)
-	}
-	if len(r.units.All()) > maxNames+1 {
-		t.Errorf("%d names are held", len(r.units.All()))
-	}
-	if got := r.Rule("d.user_not_seen")[Total].Load(); got != maxNames+2 {
-		t.Errorf("%d count together, want %d", got, maxNames+2)
-	}
 	var text strings.Builder
 	_ = r.WriteText(&text)
 	if strings.Contains(text.String(), "\nratelimit.service.config_load_error: 99") {
 		t.Error("a request writes lines of its own")
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(r)
-	if _, err := registry.Gather(); err != nil {
-		t.Errorf("Prometheus refuses it: %v", err)
-	}
-}
-
-// Values of requests with dots, and domains that are not configured, make no two series of one name.
-func TestSeriesOfEveryNameCanBeGathered(t *testing.T) {
-	r := New(nil)
 	for _, name := range []string{"d", "d.", "d..", ".", "", "d.a.b.c", "d.a.b.e", "d.a..", "d.1.2.3.4", "d.a.candidate", "d.a.b.candidate"} {
 		r.Rule(name)[Total].Add(1)
 		r.unknown.Get(name).Add(1)
@@ -240,6 +219,7 @@ func TestSeriesOfEveryNameCanBeGathered(t *testing.T) {
 `+hits+`{domain="d",key1="a",key2="b"} 2
 `+hits+`{domain="d",key1="a",key2="b",key3="candidate"} 1
 `+hits+`{domain="d",key1="a",key2="candidate"} 1
+`+hits+`{domain="d",key1="evil_a_ratelimit",key2="service"} 0
 `), hits); err != nil {
 		t.Error(err)
 	}

@@ -63,7 +63,6 @@ type shard struct {
 	older [orders]sketch // guarded by mu: of the epoch before
 }
 
-// count counts part i, which had an outcome.
 func (c *subjects) count(o *decide.Observation, i int, outcome decide.Outcome) {
 	a, now := &o.Answers[i], o.Began.Add(o.Took)
 	if a.Key == "" || a.Cost <= 0 || errors.Is(o.Err, sash.ErrCostAboveLimit) {
@@ -122,7 +121,6 @@ func (s *shard) add(order Order, weight int64, o *decide.Observation, i int, out
 	}
 }
 
-// keep copies entries, unless they are long.
 func keep(entries []config.Entry) []config.Entry {
 	length := 0
 	out := make([]config.Entry, len(entries))

@@ -26,7 +26,6 @@ import (
 	"example.com/sash/service/internal/throttle"
 )
 
-// flushTime bounds the last exports when the service ends.
 const flushTime = 3 * time.Second
 
 // maxScrapers bounds the connections of the port for Prometheus.
@@ -111,7 +110,6 @@ func Start(ctx context.Context, decider *decide.Decider, registry *stats.Registr
 	return t, nil
 }
 
-// startTraces begins to export the traces that the environment configures.
 func (t *Telemetry) startTraces(ctx context.Context, registry *stats.Registry, opts Options) error {
 	if opts.Env("OTEL_SDK_DISABLED") == "true" {
 		return nil
@@ -254,7 +252,6 @@ func details(o *decide.Observation, i int, keys bool) []slog.Attr {
 	return attrs
 }
 
-// Bounds of one round to a statsd server.
 const (
 	statsdTime = 2 * time.Second
 	udpPayload = 1432 // fits into an Ethernet frame
@@ -287,7 +284,6 @@ func newPusher(to *Statsd, registry *stats.Registry, log *slog.Logger) *pusher {
 	return p
 }
 
-// push sends once, and counts and logs a failure.
 func (p *pusher) push(ctx context.Context) {
 	if err := p.send(ctx); err != nil {
 		p.registry.ExportFailed("statsd")

@@ -49,9 +49,7 @@ func decider(t *testing.T) *decide.Decider {
 func ask(t *testing.T, d *decide.Decider, key, value string) {
 	t.Helper()
 	parts := []decide.Part{{Entries: []config.Entry{{Key: key, Value: value}}, Cost: 1}}
-	if _, err := d.Decide(t.Context(), decide.Request{Domain: "d", Parts: parts, Lenient: true}); err != nil {
-		t.Fatal(err)
-	}
+	_ = servertest.Must(d.Decide(t.Context(), decide.Request{Domain: "d", Parts: parts, Lenient: true}))(t)
 }
 
 // variables are an environment: name=value, separated by blanks.
@@ -71,10 +69,7 @@ func TestNothingIsExportedByDefault(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1 OTEL_SDK_DISABLED=true",
 		"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1 OTEL_TRACES_EXPORTER=none OTEL_METRICS_EXPORTER=none",
 	} {
-		exports, err := Start(t.Context(), decider(t), stats.New(nil), Options{Env: variables(env), Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		exports := servertest.Must(Start(t.Context(), decider(t), stats.New(nil), Options{Env: variables(env), Log: slog.New(slog.DiscardHandler)}))(t)
 		if exports.tracing != nil {
 			t.Errorf("%v: something is exported", env)
 		}

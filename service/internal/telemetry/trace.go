@@ -137,7 +137,6 @@ func (t *tracing) observe(ctx context.Context, o *decide.Observation) {
 	t.to(span)
 }
 
-// attributes describe the request and the part that decided it.
 func (t *tracing) attributes(o *decide.Observation) []*commonpb.KeyValue {
 	attrs := []*commonpb.KeyValue{
 		attribute("sash.outcome", o.Outcome().String()),
@@ -250,7 +249,6 @@ func (s *settings) pairs(text, from string, pair func(key, value string)) {
 	}
 }
 
-// millis reads a time in milliseconds.
 func (s *settings) millis(value, from string, otherwise time.Duration) time.Duration {
 	if value == "" {
 		return otherwise
@@ -335,7 +333,6 @@ type sender struct {
 	batch   []*tracepb.Span // what is sent next; only send has it
 }
 
-// newSender returns the sender that the variables describe.
 func newSender(s *settings, envoy *Tracing, registry *stats.Registry, log *slog.Logger) *sender {
 	if protocol, from := s.otlp("PROTOCOL"); (envoy == nil || envoy.Protocol == "") && protocol != "" && protocol != "http/protobuf" {
 		s.fail("%s is %q: use http/protobuf, which collectors receive on port 4318", from, protocol)
@@ -367,7 +364,6 @@ func (e *sender) add(span *tracepb.Span) {
 	}
 }
 
-// push sends, and counts and logs a failure.
 func (e *sender) push(ctx context.Context) {
 	err := e.send(ctx)
 	if e.failed.Store(err != nil); err != nil {

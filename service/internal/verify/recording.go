@@ -30,7 +30,6 @@ type recorded struct {
 	unknown  []judge.Charge // calls without an answer, which may have been charged at any time after they were sent
 }
 
-// longestLine bounds a line of a recording, in bytes.
 const longestLine = 1 << 20
 
 // ReadRecording reads calls, a JSON object a line:
@@ -70,7 +69,6 @@ func ReadRecording(name string, from io.Reader) (*Recording, error) {
 	return r, nil
 }
 
-// A line is one call of a recording.
 type line struct {
 	Key      *string  `json:"key"`
 	Cost     *int64   `json:"cost"`
@@ -127,7 +125,6 @@ func (r *Recording) add(text []byte) error {
 	return nil
 }
 
-// lineError says what is wrong with a line that does not have the form.
 func lineError(err error) error {
 	if kind := (*json.UnmarshalTypeError)(nil); errors.As(err, &kind) && kind.Field != "" {
 		return fmt.Errorf("%q cannot be a %s", kind.Field, kind.Value)

@@ -71,7 +71,6 @@ func (r *Report) sortFaults() {
 	slices.SortStableFunc(r.Faults, func(a, b Fault) int { return cmp.Compare(excess(b.Over), excess(a.Over)) })
 }
 
-// excess returns how many units a window held above its limit.
 func excess(w *judge.Window) int64 {
 	if w == nil {
 		return 0
@@ -111,7 +110,6 @@ func Run(ctx context.Context, store driver.Store, opts Options) (Report, error) 
 	return report, nil
 }
 
-// judge checks every key of a stage and adds to the report.
 func (s *stage) judge(report *Report) {
 	report.Rounds++
 	report.Keys += len(s.subjects)
@@ -138,12 +136,10 @@ func (s *stage) judge(report *Report) {
 	}
 }
 
-// rng returns the random numbers of one part of a round.
 func rng(opts Options, rounds, part int) *rand.Rand {
 	return rand.New(rand.NewPCG(opts.Seed, uint64(rounds)<<32|uint64(part)))
 }
 
-// A subject is a key with its limits.
 type subject struct {
 	key     string
 	limits  []sash.Limit
@@ -153,7 +149,6 @@ type subject struct {
 	ahead   int64 // the server's clock minus this machine's, in microseconds
 }
 
-// A stage is one round: its subjects, and the workers that call.
 type stage struct {
 	subjects []*subject
 	workers  []*worker

@@ -89,7 +89,6 @@ func (r *refusal) refuses(req *driver.Request, now time.Duration) bool {
 	return r.cost == req.Cost && now < r.until && now+microseconds(req.Within) < r.room && (req.Within > 0 || !r.books)
 }
 
-// again returns the answer to a request that it refuses now.
 func (r *refusal) again(req *driver.Request, now time.Duration) driver.Answer {
 	answer, passed := r.answer, max(0, (now-r.received).Microseconds())
 	var room [driver.MaxLimits]driver.Status
@@ -155,7 +154,6 @@ func (s *Store) Recall(op *driver.Op) bool {
 	return false
 }
 
-// kept reports whether a refusal of an operation is kept.
 func kept(op *driver.Op) bool {
 	return op.Kind == driver.Charge && op.Cost > 0 && op.ID == "" && !op.Partial && !op.Policy.CountRefused
 }

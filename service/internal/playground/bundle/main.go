@@ -49,7 +49,6 @@ func bundle() []byte {
 	return []byte(strings.Replace(page, "/*core*/", base64.StdEncoding.EncodeToString(compile()), 1) + "\n")
 }
 
-// compile returns the limiter, compressed.
 func compile() []byte {
 	dir := must(os.MkdirTemp("", "playground-"))
 	defer func() { _ = os.RemoveAll(dir) }()

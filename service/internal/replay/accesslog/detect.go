@@ -18,12 +18,10 @@ const (
 	enough    = 40 * isRequest
 )
 
-// A parser reads lines of one format.
 type parser interface {
 	parse(line []byte, r *Record) error
 }
 
-// namedLines reads lines whose fields have names.
 type namedLines struct {
 	names naming
 	read  func([]byte) (others, error)
@@ -42,7 +40,6 @@ func (n *namedLines) parse(line []byte, r *Record) error {
 	return err
 }
 
-// parser returns a parser of the lines of one log.
 func (f *format) parser(names naming) parser {
 	switch {
 	case f.read != nil:
@@ -166,7 +163,6 @@ func (d *detector) recognize(line []byte, isFirst bool) (reading, bool) {
 	return reading{}, false
 }
 
-// parser returns the parser of a reading.
 func (r *reading) parser(names naming) parser {
 	p := r.format.parser(names)
 	switch p := p.(type) {
@@ -181,7 +177,6 @@ func (r *reading) parser(names naming) parser {
 	return p
 }
 
-// wrapping names what stands around the lines.
 func (r *reading) wrapping() string {
 	var names []string
 	for _, w := range r.wrappings {

@@ -37,7 +37,6 @@ func entries(kind string) (all []string) {
 	return all
 }
 
-// words returns the words of such lines.
 func words(kind string) []string { return strings.Fields(strings.Join(entries(kind), " ")) }
 
 // pairs returns such words as a map: one of each pair to the other.
@@ -49,7 +48,6 @@ func pairs(kind string) map[string]string {
 	return all
 }
 
-// formats are those that are detected.
 var formats = slices.Concat([]format{{name: "json", begins: '{', read: readJSON}}, textFormats(), []format{
 	{name: "logfmt", read: readLogfmt},
 	{name: "csv"}, // a line names the columns
@@ -84,7 +82,6 @@ func FormatNames() (names []string) {
 
 var jsonOf = entries("json")
 
-// describe names the format of a line, for people.
 func (f *format) describe(r *Record) string {
 	switch from := r.other.(type) {
 	case row:
@@ -145,7 +142,6 @@ type field struct {
 	names []string
 }
 
-// The places of some of the fields.
 const (
 	times     = 0
 	addresses = 1
@@ -225,7 +221,6 @@ var (
 	errNotRequest = errors.New("not a request: it names no client, method, path or status")
 )
 
-// A naming has the names of each of the fields in a log.
 type naming [][]string
 
 func newNaming(given map[string]string) (naming, error) {
@@ -296,7 +291,6 @@ func (n naming) fill(r *Record, from others) error {
 	return nil
 }
 
-// others are the fields of a line by their names in the log.
 type others interface{ field(name string) string }
 
 // A row is a line whose values have their names from elsewhere.
@@ -388,7 +382,6 @@ var errNoRecord = errors.New("no record")
 // A headerError is about the line that names the columns, without which no other line can be read.
 type headerError struct{ error }
 
-// header reads the line that names the columns.
 func (t *table) header(line string) error {
 	line, t.w3c = strings.CutPrefix(line, "#Fields: ")
 	t.tabs = strings.Contains(line, "\t")

@@ -37,7 +37,6 @@ type part struct {
 	skip      int  // how often the text behind it is in the value
 }
 
-// text adds text behind the last value.
 func (l *layout) text(s string) {
 	if n := len(l.parts); n > 0 {
 		l.parts[n-1].after += s
@@ -60,7 +59,6 @@ func (l *layout) add(p part) {
 	l.parts = append(l.parts, p)
 }
 
-// build checks the parts and computes where each ends.
 func (l *layout) build() error {
 	previous := l.before
 	for i := range l.parts {
@@ -89,14 +87,12 @@ func (l *layout) build() error {
 	return nil
 }
 
-// bound returns the layout for a log in which fields have some names.
 func (l *layout) bound(names naming) *layout {
 	own := *l
 	own.names = names.within(l.labels)
 	return &own
 }
 
-// split divides a line into its values.
 func (l *layout) split(line string) (row, error) {
 	text, ok := strings.CutPrefix(line, l.before)
 	if !ok {

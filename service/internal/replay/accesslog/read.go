@@ -24,7 +24,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Bounds of the input.
 const (
 	maxLine     = 1 << 20 // bytes; a longer line is broken
 	shownBroken = 5
@@ -92,7 +91,6 @@ func (s *Stats) Add(more Stats) {
 	s.First = append(s.First, more.First[:min(len(more.First), shownBroken-len(s.First))]...)
 }
 
-// join adds a name to a list of names, once.
 func join(list, name string) string {
 	switch {
 	case list == "":
@@ -124,7 +122,6 @@ func Read(name string, from io.Reader, opts Options, each func(*Record) error) (
 	return stats, err
 }
 
-// A reader reads one log.
 type reader struct {
 	name      string
 	lines     *lines
@@ -137,7 +134,6 @@ type reader struct {
 	from      string // how the last start is known
 }
 
-// newReader finds out how a log is to be read.
 func newReader(name string, from io.Reader, opts Options, stats *Stats) (*reader, error) {
 	d := detector{formats: formats}
 	r := &reader{name: name, stats: stats}
@@ -261,7 +257,6 @@ func (r *reader) broken(line []byte, why error) {
 
 var errLong = fmt.Errorf("longer than %d bytes", maxLine)
 
-// lines returns the lines of a log without their ends.
 type lines struct {
 	from   *bufio.Reader
 	end    byte // of a line: "\n", or "\r" if the log begins without any "\n"
@@ -437,7 +432,6 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A damageReader turns errors of a decoder into a DamagedError.
 type damageReader struct {
 	compression string
 	source      *source

@@ -110,7 +110,6 @@ func (r *Record) setMethod(s string) error {
 	return nil
 }
 
-// setRequest fills method, path and query from a request line or a URL.
 func (r *Record) setRequest(line string) error {
 	method, rest, ok := strings.Cut(line, " ")
 	if !ok || !isMethod(method) {

@@ -122,7 +122,6 @@ type refused struct {
 	replay.Course
 }
 
-// refused returns the course of each candidate that refuses anything.
 func (p *Page) refused() []refused {
 	all := []refused{}
 	for _, o := range p.Outcomes {
@@ -153,7 +152,6 @@ type line struct {
 	Points []replay.Point `json:"points"`
 }
 
-// A mark is a limit that was tried, on the line of its window.
 type mark struct {
 	Limit string `json:"limit"`
 	Line  int    `json:"line"`
