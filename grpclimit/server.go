@@ -54,12 +54,8 @@ func NewServerInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ServerOption
 	return NewServerLayers(limiter, []Layer{{Key: key}}, opts)
 }
 
-// NewServerLayers returns an interceptor that holds a call to the limits of every layer that applies to it: in
-// one decision, all or nothing, whatever each of them charges. At most [sash.MaxSubjects] layers can apply
-// to one call. Their keys live under the limiter's prefix and are counted with its algorithm. On a Redis
-// Cluster see [sash.KeyTogether] and [sash.Limiter.AllowAll].
-//
-// The error says which layer or option is wrong. NewServerLayers panics if limiter is nil.
+// NewServerLayers returns an interceptor that holds a call to the limits of every layer that applies to it: see [middleware.NewGate].
+// On a Redis Cluster see [sash.KeyTogether]. The error says which layer or option is wrong. It panics if limiter is nil.
 func NewServerLayers(limiter *sash.Limiter, layers []Layer, opts *ServerOptions) (*ServerInterceptor, error) {
 	if limiter == nil {
 		panic("grpclimit: an interceptor needs a limiter, from sash.New")
@@ -134,8 +130,7 @@ type (
 	Outcome = middleware.Outcome
 )
 
-// The charges and outcomes. A stream is one attempt, and one call in flight, until its handler returns. RetryInfo of a layer of InFlight
-// is a second.
+// The charges and outcomes. A stream is one attempt, and one call in flight, until its handler returns.
 const (
 	Requests = middleware.Requests
 	Failures = middleware.Failures

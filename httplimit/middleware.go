@@ -58,12 +58,8 @@ func New(limiter *sash.Limiter, key KeyFunc, opts *Options) (Middleware, error) 
 	return NewLayers(limiter, []Layer{{Key: key}}, opts)
 }
 
-// NewLayers returns a middleware that holds a request to the limits of every layer that applies to it: in
-// one decision, all or nothing, whatever each of them charges. At most [sash.MaxSubjects] layers can apply
-// to one request. Their keys live under the limiter's prefix and are counted with its algorithm. On a Redis
-// Cluster see [sash.KeyTogether] and [sash.Limiter.AllowAll].
-//
-// The error says which layer or option is wrong. NewLayers panics if limiter is nil.
+// NewLayers returns a middleware that holds a request to the limits of every layer that applies to it: see [middleware.NewGate].
+// On a Redis Cluster see [sash.KeyTogether]. The error says which layer or option is wrong. It panics if limiter is nil.
 func NewLayers(limiter *sash.Limiter, layers []Layer, opts *Options) (Middleware, error) {
 	if limiter == nil {
 		panic("httplimit: a middleware needs a limiter, from sash.New")

@@ -36,8 +36,8 @@ type GateOptions[R any] struct {
 	OnError func(R, error)
 }
 
-// NewGate returns a gate with at most [sash.MaxSubjects] layers for each request. The keys of the layers live under the
-// limiter's prefix and are counted with its algorithm. The error says which layer is wrong.
+// NewGate returns a gate that decides on all layers that apply to a request at once, all or nothing, whatever each of them charges: at
+// most [sash.MaxSubjects]. Their keys live under the limiter's prefix and are counted with its algorithm. The error says which is wrong.
 func NewGate[R any](limiter *sash.Limiter, layers []Layer[R], opts GateOptions[R]) (*Gate[R], error) {
 	if limiter == nil {
 		return nil, errors.New("a middleware needs a limiter, from sash.New")

@@ -15,7 +15,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/outgoing"
 	"example.com/sash/redisstore"
@@ -31,7 +30,7 @@ func TestWindowsAreLongerInTheStoreAndNowhereElse(t *testing.T) {
 		}
 		inner := newStore()
 		var got []driver.Limit // of the first decision
-		store := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+		store := over(inner, func(ctx context.Context, b *driver.Batch) error {
 			if op := &b.Ops[0]; op.Kind == driver.Charge && got == nil {
 				got = op.Policy.Limits
 			}

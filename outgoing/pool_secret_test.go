@@ -18,7 +18,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/internal/drivertest"
 	"example.com/sash/outgoing"
 )
 
@@ -142,7 +141,7 @@ func TestACredentialIsNowhere(t *testing.T) {
 	}
 	failing := func(req *http.Request) (*http.Response, error) { return nil, fmt.Errorf("cannot send %v", req.Header) }
 	inner := newStore()
-	store := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+	store := over(inner, func(ctx context.Context, b *driver.Batch) error {
 		for _, op := range b.Ops {
 			logged.WriteString(op.Key)
 		}

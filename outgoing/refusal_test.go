@@ -195,11 +195,8 @@ func TestLearntLimitsApplyToTheKeyWhereverItIsCharged(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			base := c.base
-			rt, err := outgoing.New(newStore(), route, &outgoing.Options{Refuse: true,
+			rt := newRoundTripper(t, newStore(), route, &outgoing.Options{Refuse: true,
 				Base: handled(func(w http.ResponseWriter, req *http.Request) { base(w, req) })}, sash.PerHour(100))
-			if err != nil {
-				t.Fatal(err)
-			}
 			if err := getPath(t, rt, c.path); err != nil {
 				t.Fatal(err)
 			}

@@ -15,7 +15,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/internal/drivertest"
 	"example.com/sash/outgoing"
 )
 
@@ -203,7 +202,7 @@ func TestASettlementMakesRoomForThoseWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, inner := &model{tokens: 100, takes: time.Second}, newStore()
 		var windows []int64 // of bookings that are brought forward
-		store := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+		store := over(inner, func(ctx context.Context, b *driver.Batch) error {
 			if b.Ops[0].Kind == driver.Extend {
 				windows = append(windows, b.Ops[0].Policy.Limits[0].Window)
 			}
@@ -241,10 +240,15 @@ func TestACredentialIsSettled(t *testing.T) {
 	}
 }
 
+// A plainStore only decides.
+type plainStore struct{ driver.Store }
+
+func (plainStore) Powers() driver.Powers { return 0 }
+
 // Where the store does not settle the cost stays.
 func TestSettleNeedsAStoreThatSettles(t *testing.T) {
 	for _, refuse := range []bool{false, true} {
-		store := drivertest.Plain(newStore())
+		store := plainStore{newStore()}
 		api := &model{tokens: 100}
 		opts := &outgoing.Options{Base: handled(api.ServeHTTP), Spread: -1, Refuse: refuse}
 		rt := newRoundTripper(t, store, sixHundred(nil), opts, sash.PerMinute(1000))

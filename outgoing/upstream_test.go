@@ -99,6 +99,18 @@ func answer(status int, lines ...string) http.HandlerFunc {
 
 func newStore() *memstore.Store { return memstore.New(nil) }
 
+// A fake is a store over another one in whose place a function answers.
+type fake struct {
+	driver.Passthrough
+	on func(ctx context.Context, b *driver.Batch) error
+}
+
+func (f *fake) Do(ctx context.Context, b *driver.Batch) error { return f.on(ctx, b) }
+
+func over(next driver.Store, on func(context.Context, *driver.Batch) error) *fake {
+	return &fake{driver.Passthrough{Store: next}, on}
+}
+
 // must returns what gives a test the value, and ends the test if there is an error: must(sash.New(store, nil, limit))(t).
 func must[T any](value T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {

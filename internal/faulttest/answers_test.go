@@ -208,9 +208,7 @@ func testLostOnce(t *testing.T, a adapter) {
 			conn, direct, r, _ := relayed(t, a, c.patience)
 			for _, algorithm := range sash.Algorithms() {
 				l, look := limiterWith(t, conn, algorithm, ten), limiterWith(t, direct, algorithm, ten)
-				if _, err := look.AllowOnce(minute(t), "before", "other", 1); err != nil { // the server knows the script
-					t.Fatal(err)
-				}
+				must(look.AllowOnce(minute(t), "before", "other", 1))(t) // the server knows the script
 				once := func() (sash.Result, error) { return l.AllowOnce(context.Background(), "id", "k", 4) }
 				r.isLost(t, c.loss, func() error { _, err := once(); return err })
 				conn.isUsable(t)

@@ -113,10 +113,7 @@ func testCluster(t *testing.T, a adapter) {
 	var relays [2]*relay
 	cluster := redistest.StartCluster(t, redistest.ClusterOptions{Primaries: len(relays), Args: func(node int) []string {
 		relays[node] = newRelay(t)
-		_, port, err := net.SplitHostPort(relays[node].addr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, port, _ := net.SplitHostPort(relays[node].addr())
 		return []string{"--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", port}
 	}})
 	for i, s := range cluster.Primaries {

@@ -137,8 +137,8 @@ type Sentinels struct {
 	Servers []*Server
 }
 
-// StartSentinels starts three sentinels, and stops them when the test ends. A primary is down when two of them have had no
-// answer for the given time. StartSentinels returns when the sentinels know each other and the given number of replicas.
+// StartSentinels starts three sentinels, which know each other and the replicas when it returns. A primary is down when two of them
+// have had no answer for the given time.
 func StartSentinels(t testing.TB, primary *Server, replicas int, down time.Duration) *Sentinels {
 	t.Helper()
 	const name, count, quorum = "sash", 3, 2

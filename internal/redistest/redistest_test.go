@@ -124,10 +124,7 @@ func TestServerDiesWithItsParent(t *testing.T) {
 	parent := exec.Command(os.Args[0], "-test.run=^TestServerDiesWithItsParent$")
 	parent.Env = append(os.Environ(), "SASH_REDISTEST_PARENT=1", "TMPDIR="+t.TempDir())
 	out, err := parent.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := parent.Start(); err != nil {
+	if err := errors.Join(err, parent.Start()); err != nil {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')

@@ -1,7 +1,5 @@
 // Package redistest starts real redis-server processes on free loopback ports, and stops them. Tests use [Start]; benchmarks,
-// commands and examples use [Run]. Others start replicas ([StartReplica]), sentinels ([StartSentinels]), clusters ([StartCluster]),
-// servers with TLS ([StartTLS]), and a server with a clock that the test moves ([StartWithClock]). A test can kill a server, pause,
-// resume and restart it.
+// commands and examples use [Run].
 //
 // The program is the redis-server on the PATH, or the one that the environment variable SASH_REDIS_SERVER names, such as
 // valkey-server. On Linux a server ends with the process that started it, even if that process is killed.
@@ -57,9 +55,8 @@ type Server struct {
 	read *bufio.Reader
 }
 
-// Start starts a server for one test, and stops it when the test ends. The server is empty, persists
-// nothing and listens on 127.0.0.1 only. The arguments, such as "--maxmemory", "1mb", follow those of this
-// package on the command line, so they win. If the server does not start, Start fails the test.
+// Start starts a server for one test, and stops it when the test ends. The server is empty, persists nothing
+// and listens on 127.0.0.1 only. The arguments, such as "--maxmemory", "1mb", win over those of this package.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s := &Server{dir: t.TempDir(), args: args}
@@ -106,8 +103,7 @@ func (s *Server) Stop() {
 	}
 }
 
-// Restart kills the server, if it runs, and starts it again on the same port. It is empty unless the arguments make it
-// persist. If the server does not start, Restart fails the test of [Start], and panics for a server of [Run].
+// Restart kills the server, if it runs, and starts it again on the same port, empty unless the arguments make it persist.
 func (s *Server) Restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,12 +263,10 @@ func (s *Server) kill() {
 	}
 }
 
-// Pause suspends the process (SIGSTOP). Its connections stay open and receive data, but it answers only
-// after [Server.Resume]. A paused server can be stopped and restarted. If the server is stopped, Pause
-// fails the test of [Start], and panics for a server of [Run].
+// Pause suspends the process (SIGSTOP). Its connections stay open and receive data, but it answers only after [Server.Resume].
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
-// Resume continues a paused server. It fails as [Server.Pause] does.
+// Resume continues a paused server.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(sig syscall.Signal) {

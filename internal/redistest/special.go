@@ -29,8 +29,7 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// StartTLS starts a server that accepts only TLS, and stops it when the test ends. It also returns the
-// configuration for clients, which trusts the certificate of this server and no other.
+// StartTLS starts a server that accepts only TLS, with the configuration for clients, which trusts its certificate and no other.
 func StartTLS(t testing.TB) (*Server, *tls.Config) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -92,8 +91,7 @@ func StartWithClock(t testing.TB, args ...string) (*Server, *Clock) {
 	return s, c
 }
 
-// Move sets how far the server's clock is ahead of the system's; a negative duration is behind. When
-// it returns, the server has that time.
+// Move sets how far the server's clock is ahead of the system's; a negative duration is behind.
 func (c *Clock) Move(t testing.TB, ahead time.Duration) {
 	t.Helper()
 	f, err := os.OpenFile(c.file, os.O_WRONLY, 0) // as it is: the server has mapped it
@@ -174,8 +172,7 @@ func (s scripter) Run(_ context.Context, script *redisstore.Script, keys []strin
 	return text, err
 }
 
-// Dial returns a server that another process started, for tests with several processes. It takes commands on one
-// connection, which the first command opens and which lives as long as this process, and nothing else.
+// Dial returns a server that another process started. It takes commands, on one connection, and nothing else.
 func Dial(addr string) *Server {
 	return &Server{dial: func() (net.Conn, error) { return net.DialTimeout("tcp", addr, replyTimeout) }}
 }
