@@ -159,10 +159,8 @@ func short(d time.Duration) string {
 //	  limits: ["10/10s", "40/1h"]
 //	  enforce_percent: 10
 //
-// A subject that is not enforced is limited by the rule's limits. The candidate is evaluated on a key of its own, as if
-// it were the only limit. An enforced subject is limited by the candidate instead of the rule's limits, on the rule's
-// key. That key has what was admitted to the subject under either, so nothing is lost when a subject switches, or when
-// the candidate becomes the rule's limits.
+// For a subject that is not enforced the candidate is evaluated on a key of its own, as if it were the only limit. An enforced one
+// is limited by the candidate on the rule's key, which has what was admitted under either: nothing is lost when it switches.
 type Candidate struct {
 	// Limits are valid for sash.NewPolicy with Options.
 	Limits  []sash.Limit

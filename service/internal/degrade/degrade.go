@@ -198,8 +198,7 @@ const (
 // A fleet is the number of instances that share the limits, counted by heart-beats, and at least the number that was
 // given. An instance that starts while Redis is away knows no other.
 //
-// What counts is the greatest number of the last while. A Redis that has lost its state, or has just come back,
-// knows of few instances until all have called, and a share that is too large would admit too much.
+// The greatest number of the last while counts: a Redis that has lost its state knows of few instances until all have called.
 type fleet struct {
 	floor int // 0 if no number was given
 	beat  func(context.Context) (int, error)

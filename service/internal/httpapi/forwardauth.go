@@ -33,11 +33,8 @@ var errDirect = errors.New("there is no X-Forwarded header: the proxy has to sen
 
 var errRepeated = errors.New("which of its values counts is not known")
 
-// forwardAuth answers a proxy that asks whether it may let a request through: 200, or the refusal that the
-// proxy gives its client. The parameters of the URL are the proxy's configuration, and the X-Forwarded
-// headers describe the client's request.
-//
-// A proxy that asks wrongly gets 400, and the mistake is logged, because nginx keeps the answer to itself.
+// forwardAuth answers a proxy that asks whether it may let a request through: 200, or the refusal that the proxy gives its client. The
+// parameters of the URL are the proxy's configuration. The mistakes of a proxy are logged, because nginx keeps the answer to itself.
 func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	question, err := ParseQuestion(r.URL.RawQuery)
 	var parts []decide.Part
