@@ -176,15 +176,13 @@ func (c *Candidate) Enforced(key string) bool {
 	return float64(binary.BigEndian.Uint32(sum[:]))/(1<<32) < c.Percent/100
 }
 
-// CandidateKey returns the key under which a candidate counts what it would have admitted to a subject. No subject has
-// that key: keys of subjects have an odd number of parts.
+// CandidateKey returns the key under which a candidate counts: no subject has it, since keys of subjects have an odd number of parts.
 func CandidateKey(key string) string { return "candidate:" + key }
 
 // CandidateMetric returns the name in statistics of the candidate of a rule.
 func CandidateMetric(metric string) string { return metric + ".candidate" }
 
-// readCandidate reads the key candidate of a rule whose own keys have been read. Declared are the rule's options as
-// written, which are the defaults of the candidate's.
+// readCandidate reads the key candidate of a rule whose own keys have been read. Declared are the rule's options as written.
 func (b *ruleBody) readCandidate(rule *Rule, declared sash.Options) {
 	c := &ruleBody{Reader: b.Reader}
 	percent := ""

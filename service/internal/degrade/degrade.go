@@ -250,8 +250,7 @@ func (f *fleet) note(now time.Time, n int) {
 	f.count.Store(int64(greatest))
 }
 
-// Outages logs when a Redis, this region's or the home, goes down and comes back, and repeatedly, at intervals, a
-// misconfiguration or a rejected key, which need an operator.
+// Outages logs when a Redis goes down and comes back, and repeatedly, at intervals, a failure that needs an operator.
 type outages struct {
 	down, again   string // what the log says
 	log           *slog.Logger

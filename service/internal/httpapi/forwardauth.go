@@ -24,8 +24,7 @@ import (
 
 const forwardAuthPath = "/v1/forward-auth"
 
-// forwardedFor is one of the headers in which a proxy describes its client's request. Any caller that reaches the endpoint
-// can write them: it is for the proxy alone.
+// forwardedFor is one of the headers in which a proxy describes its client's request. Any caller can write them.
 const forwardedFor = "X-Forwarded-For"
 
 var errDirect = errors.New("there is no X-Forwarded header: the proxy has to send one, such as " + forwardedFor +
@@ -206,8 +205,7 @@ func ParseQuestion(query string) (*Question, error) {
 	return q, nil
 }
 
-// parseDescriptor reads entries between commas: a word for a value that the proxy sends, header:NAME, cookie:NAME, or
-// KEY=VALUE.
+// parseDescriptor reads entries between commas: a word for what the proxy sends, header:NAME, cookie:NAME, or KEY=VALUE.
 func parseDescriptor(text string) (descriptor, error) {
 	entries := strings.Split(text, ",")
 	if len(entries) > wire.MaxEntries {
@@ -279,8 +277,7 @@ func (q *Question) Parts(header http.Header) ([]decide.Part, error) {
 	return parts, nil
 }
 
-// sole returns the value of a header. Of one that is there twice the application may read either: what was
-// counted would be the client's choice.
+// sole returns the value of a header. Of one that is there twice the application may read either.
 func (p *proxied) sole(name string) (string, error) {
 	if values := p.header.Values(name); len(values) > 1 {
 		return "", fmt.Errorf("the header %s is there %d times: %w", wire.Clip(name), len(values), errRepeated)
