@@ -191,9 +191,7 @@ func TestThePortsWithCertificates(t *testing.T) {
 			_ = res.Body.Close()
 		}
 		conn, failed := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(credentials.NewTLS(ca.client(t, name))))
-		if failed != nil {
-			t.Fatal(failed)
-		}
+		servertest.Check(t, failed)
 		_, failed = pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), descriptors("demo", "remote_address=192.0.2.8"))
 		_ = conn.Close()
 		if got != want.status || status.Code(failed) != want.code {

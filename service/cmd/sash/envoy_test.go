@@ -150,9 +150,7 @@ func image(t *testing.T) (env, entry, args []string) {
 		case "CMD":
 			err = json.Unmarshal([]byte(rest), &args)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, err)
 	}
 	if len(env) == 0 || len(entry) != 1 || len(args) == 0 {
 		t.Fatalf("the Dockerfile has ENV %v, ENTRYPOINT %v, CMD %v", env, entry, args)

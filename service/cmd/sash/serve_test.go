@@ -54,9 +54,7 @@ func TestSIGHUPIsNoEnd(t *testing.T) {
 // Nothing ends it when whoever read its log has gone: it stops as it would have.
 func TestALogThatNobodyReadsEndsNothing(t *testing.T) {
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, err)
 	cmd := exec.Command(binary, append([]string{"serve"}, freePorts...)...)
 	cmd.Stderr = write
 	p := run(t, cmd)

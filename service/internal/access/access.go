@@ -236,9 +236,8 @@ func bearers(values []string) []string {
 	return tokens
 }
 
-// Stream checks the caller of a gRPC stream, which is one of reflection or of health: it needs the right to decide in some
-// domain, except for health, which anyone may watch. The rate limit service checks its calls itself. It is a
-// grpc.StreamServerInterceptor.
+// Stream checks the caller of a gRPC stream: reflection needs the right to decide in some domain, and anyone may watch health. It is
+// a grpc.StreamServerInterceptor.
 func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	if !strings.HasPrefix(info.FullMethod, "/grpc.health.v1.Health/") {
 		caller, err := g.Call(stream.Context())

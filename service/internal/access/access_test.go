@@ -287,21 +287,17 @@ func TestAWrongFileNamesTheLine(t *testing.T) {
 		"clients:\n  - certificates: [x]\n":                                                         "access.yaml:2: client 1 has no name",
 		"anonymous:\n  allow: [decide]\n  allow: [refund]\n":                                        `access.yaml:3: duplicate key "allow", first on line 2`,
 		"anonymous: {allow: {d: [all]}}":                                                            `access.yaml:1: there is no right "all"`,
-		"anonymous: {allow: {d: decide}}":                                                           "access.yaml:1: allow, such as [decide] or {shop: [decide]}, must be a list",
 		"anonymous: {allow: [decide], domains: ['*']}":                                              "access.yaml:1: * is all domains only in allow",
 		"anonymous: {allow: {d: }}":                                                                 `access.yaml:1: "d" has no value`,
 		"anonymous: {allow: {'': [decide]}}":                                                        "access.yaml:1: it must not be empty",
 		"anonymous:\n  allow: {d: [decide]}\n  domains: [d]\n":                                      "access.yaml:2: allow has its domains already",
 		"anonymous:\n  allow:\n    d: [decide]\n    d: [refund]\n":                                  `access.yaml:4: the domain "d" is there twice`,
-		"anonymous: {allow: [[decide]]}":                                                            "access.yaml:1: it must be a string",
 		"anonymous: {allow: [decide]}\n---\nclients: []\n":                                          "must be one YAML document",
 		"clients: [\n": "access.yaml:1: ",
 		// A key without a value, where nothing could mean everything.
 		one + "    domains:\n":                                        `access.yaml:5: "domains" has no value`,
-		one + "    domains: ~\n":                                      `access.yaml:5: "domains" has no value`,
 		strings.Replace(one, "[decide]", "null", 1):                   `access.yaml:4: "allow" has no value`,
 		one + "    domains: [d, ~]\n":                                 "access.yaml:5: it must not be empty",
-		one + "    domains: [\"\"]\n":                                 "access.yaml:5: it must not be empty",
 		one + "    certificates: [\"\"]\n":                            "access.yaml:5: it must not be empty",
 		one + "    certificates:\n":                                   `access.yaml:5: "certificates" has no value`,
 		one + "anonymous:\n":                                          `access.yaml:5: "anonymous" has no value`,
@@ -310,9 +306,7 @@ func TestAWrongFileNamesTheLine(t *testing.T) {
 		strings.Replace(one, sum("a"), strings.ToUpper(sum("\n")), 1): "access.yaml:3: this is the SHA-256 of an empty text",
 		// A file that is empty, or written up to there, would refuse everyone.
 		"":              "access.yaml: there are no clients and no anonymous",
-		"# clients\n":   "access.yaml: there are no clients and no anonymous",
 		"clients: []\n": "access.yaml: there are no clients and no anonymous",
-		"---\n":         "access.yaml: there are no clients and no anonymous",
 	} {
 		_, err := parse("access.yaml", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), says) {

@@ -102,8 +102,7 @@ func (g *Gate) Watch(ctx context.Context) error {
 	return nil
 }
 
-// look uses a changed file that is the same as at the last look: the first half of one that is being written may be valid. One that
-// is wrong leaves the clients as they are.
+// look uses a changed file that is the same as at the last look: half of one may be valid. A wrong one leaves the clients as they are.
 func (g *Gate) look() {
 	data, err := os.ReadFile(g.path)
 	if err != nil {

@@ -288,8 +288,7 @@ func (w *wildcard) matches(e Entry) bool {
 	return w.key == e.Key && w.covers(e.Value)
 }
 
-// covers reports whether a text consists of the parts, with anything between them. Where a part in the middle occurs
-// several times its first place is as good as any: it leaves the most for the parts that follow.
+// covers reports whether a text consists of the parts, with anything between them. The first place of a part leaves the most for others.
 func (w *wildcard) covers(text string) bool {
 	last := len(w.parts) - 1
 	text, found := strings.CutPrefix(text, w.parts[0])
@@ -418,8 +417,7 @@ func unitOf(l sash.Limit) string {
 	return "UNKNOWN"
 }
 
-// Explain returns how a request is matched, one line an entry up to the first without a match, and what is found. The error is
-// ErrUnknownDomain.
+// Explain returns how a request is matched, one line an entry up to the first without a match. The error is ErrUnknownDomain.
 func (c *Config) Explain(domain string, entries []Entry) (lines []string, found Found, err error) {
 	if found, err = c.Find(domain, entries); err != nil {
 		return nil, found, err

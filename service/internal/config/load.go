@@ -185,8 +185,7 @@ type watching struct {
 	seen   Fingerprint // of the files at the last look
 }
 
-// look uses the files if they have changed, and are the same as at the last look. It uses the contents that it compared, since the
-// files may be written again meanwhile.
+// look uses the files if they have changed and are the same as at the last look: the contents that it compared.
 func (w *watching) look(changed func(*Config, error)) {
 	found := w.source.read()
 	now := found.fingerprint()

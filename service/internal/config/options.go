@@ -159,10 +159,8 @@ func short(d time.Duration) string {
 //	  limits: ["10/10s", "40/1h"]
 //	  enforce_percent: 10
 //
-// A subject that is not enforced is limited by the rule's limits. The candidate is evaluated on a key of its own, as if
-// it were the only limit. An enforced subject is limited by the candidate instead of the rule's limits, on the rule's
-// key. That key has what was admitted to the subject under either, so nothing is lost when a subject switches, or when
-// the candidate becomes the rule's limits.
+// For a subject that is not enforced the candidate is evaluated on a key of its own, as if it were the only limit. An enforced one
+// is limited by the candidate on the rule's key, which has what was admitted under either: nothing is lost when it switches.
 type Candidate struct {
 	// Limits are valid for sash.NewPolicy with Options.
 	Limits  []sash.Limit
@@ -178,15 +176,13 @@ func (c *Candidate) Enforced(key string) bool {
 	return float64(binary.BigEndian.Uint32(sum[:]))/(1<<32) < c.Percent/100
 }
 
-// CandidateKey returns the key under which a candidate counts what it would have admitted to a subject. No subject has
-// that key: keys of subjects have an odd number of parts.
+// CandidateKey returns the key under which a candidate counts: no subject has it, since keys of subjects have an odd number of parts.
 func CandidateKey(key string) string { return "candidate:" + key }
 
 // CandidateMetric returns the name in statistics of the candidate of a rule.
 func CandidateMetric(metric string) string { return metric + ".candidate" }
 
-// readCandidate reads the key candidate of a rule whose own keys have been read. Declared are the rule's options as
-// written, which are the defaults of the candidate's.
+// readCandidate reads the key candidate of a rule whose own keys have been read. Declared are the rule's options as written.
 func (b *ruleBody) readCandidate(rule *Rule, declared sash.Options) {
 	c := &ruleBody{Reader: b.Reader}
 	percent := ""

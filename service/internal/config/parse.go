@@ -177,12 +177,11 @@ func (p *parser) once(n *yaml.Node, what, name string) {
 func (r *Rule) String() string { return position(r.Domain, r.Path) }
 
 func position(domain string, path []Entry) string {
-	var b strings.Builder
-	b.WriteString(quote(domain))
+	text := quote(domain)
 	for _, e := range path {
-		b.WriteString(" / " + spell(e))
+		text += " / " + spell(e)
 	}
-	return b.String()
+	return text
 }
 
 func spell(e Entry) string {

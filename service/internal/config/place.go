@@ -15,8 +15,7 @@ import (
 	"example.com/sash/failover"
 )
 
-// A Place is where the charges of a rule are kept, and whether units are leased in advance. The zero Place is the store
-// of the region, which decides each call.
+// A Place is where the charges of a rule are kept, and whether units are leased. The zero Place is the store of the region.
 type Place struct {
 	// Global says that a home keeps the charges, for all regions: scope: global.
 	Global bool
@@ -232,8 +231,7 @@ func defaultLease(limits []sash.Limit) time.Duration {
 	return d
 }
 
-// For returns the place of other limits that apply instead of a rule's, such as a candidate's or a request limit: without a
-// lease if it does not fit them.
+// For returns the place of limits that apply instead of a rule's, such as a request limit: without a lease if it does not fit them.
 func (p Place) For(limits []sash.Limit, opts sash.Options) Place {
 	if !leasable(limits, opts) || shortest(limits) < leastLeases*p.Lease || longerBy(p.Lease, opts, limits) != nil {
 		p.Lease = 0

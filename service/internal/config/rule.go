@@ -92,8 +92,7 @@ func (b *ruleBody) tokens(n *yaml.Node, rule *Rule) {
 // Limited reports whether a store decides the requests of the rule.
 func (r *Rule) Limited() bool { return !r.Unlimited && !r.Refuses }
 
-// DefaultMaxWait bounds bookings of rules that do not say how far ahead they may be. A caller who never comes holds the
-// subject for as long.
+// DefaultMaxWait bounds bookings of rules without max_wait. A caller who never comes holds the subject for as long.
 const DefaultMaxWait = 10 * time.Second
 
 // A ruleBody is a descriptor as it is written. A nil node is a key that is not there.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -288,7 +289,11 @@ func TestExceptionsReachWhatAWildcardInTheKeyCovers(t *testing.T) {
 			t.Errorf("%v: %v", entries, err)
 		}
 	}
-	if err := cfg.Reach("d", []Entry{{"user", "1"}}); err == nil || !strings.Contains(err.Error(), "the keys are: tenant*") {
-		t.Errorf("a key that nothing covers: %v", err)
+	for says, entries := range map[string][]Entry{
+		`the key "user"; the keys are: tenant*`: {{"user", "1"}}, `the key "role"; the keys are: user`: {{"tenant", "1"}, {"role", "2"}},
+	} {
+		if err := cfg.Reach("d", entries); !errors.Is(err, ErrNoDescriptor) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v: %v, want %s", entries, err, says)
+		}
 	}
 }

@@ -200,8 +200,7 @@ func (d *domain) guessed(key string) []string {
 	return credentials
 }
 
-// guesses reports whether a wildcard in the key matches an entry by a secret value. Requests have a name in place of it,
-// which says nothing about the value.
+// guesses reports whether a wildcard in the key matches an entry by a secret value, which requests have a name for.
 func (d *domain) guesses(w *wildcard, e Entry) bool {
 	return w.key == "" && e.Value != "" && d.hides(e.Key) && !w.coversAll(e.Key+"_")
 }

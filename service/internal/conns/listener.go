@@ -366,9 +366,8 @@ func (c *Conn) Close() error {
 }
 
 // A Share bounds what the clients of a port hold together of something. Each may hold as much as it leaves free: one alone has at
-// most a half, a second one half of the rest at least, and those that come and go tend to equal parts. These are the dynamic
-// thresholds of Choudhury and Hahne (Dynamic Queue Length Thresholds for Shared-Memory Packet Switches, 1998). It is safe
-// for concurrent use.
+// most a half, and those that come and go tend to equal parts. These are the dynamic thresholds of Choudhury and Hahne (Dynamic
+// Queue Length Thresholds for Shared-Memory Packet Switches, 1998). It is safe for concurrent use.
 type Share struct {
 	most int64
 

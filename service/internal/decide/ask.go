@@ -57,10 +57,8 @@ func (a *Answer) insist(ctx context.Context, admitted bool) {
 // MaxRefunds is the most parts of a request that give units back.
 const MaxRefunds = 8
 
-// giveBack gives units back to a subject: the oldest charges that still count, which are those that would leave first. What
-// is left afterwards is therefore never counted for a shorter time than it should be. It is one call of the store, which
-// bounds the charges that it takes from: see sash.Limiter.Reward. Refusals that other instances keep in memory hold for a
-// second more. While the store is unavailable nothing is given back.
+// giveBack gives units back to a subject: the oldest charges that still count, since the others have to count for longer. The store
+// bounds the charges that it takes from: see sash.Limiter.Reward. While it is unavailable nothing is given back.
 func (a *Answer) giveBack(ctx context.Context, admitted bool) error {
 	defer func() { a.Refused, a.RefusedBy = false, sash.LimitResult{} }()
 	if admitted && a.limits.limiter != nil && a.need > 0 {

@@ -126,9 +126,7 @@ func TestThePartsOfARequestAreBounded(t *testing.T) {
 func TestExtendedReservationsCountAnew(t *testing.T) {
 	d, c := decider(t, several)
 	_, held, err := d.ReserveAll(t.Context(), Request{Domain: "d", Parts: []Part{part("a", 2), part("b", 2)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	old := slices.Clone(held)
 	for range 3 {
 		c.move(59 * time.Second)

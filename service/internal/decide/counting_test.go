@@ -37,9 +37,7 @@ func counts(t *testing.T, how *Counting) (*clock, func(parts ...Part) string) {
 func asEnvoy(t *testing.T, text string, store driver.Store) *Decider {
 	t.Helper()
 	cfg, err := config.Parse(config.Defaults{Algorithm: sash.FixedWindow, CountRefused: true}, false, config.File{Name: "x.yaml", Text: []byte(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return newDecider(t, cfg, store)
 }
 

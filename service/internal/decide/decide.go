@@ -164,8 +164,7 @@ func (a *Answer) soften(err error) error {
 	return nil
 }
 
-// quotas marks the quotas of a request, which refuse it when none has room. One alone is a limit like others; beside a part without
-// limits they are spared.
+// quotas marks the quotas of a request. One alone is a limit like others; beside a part without limits they are spared.
 func (req *Request) quotas(answers []Answer) {
 	var only *Answer
 	n, room := 0, false
@@ -217,8 +216,7 @@ func (d *Decider) besideQuotas(ctx context.Context, binding []*Answer, answers [
 	if !admitted || room {
 		return admitted, err
 	}
-	// The last quota lost its room to another request, or was not decided: the binding parts give back what they were charged. The
-	// caller may have left.
+	// The last quota lost its room to another request, or was not decided: the binding parts give back what they were charged.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	for _, a := range binding {

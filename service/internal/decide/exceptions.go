@@ -109,11 +109,8 @@ func (a *Answer) ban(by *Exception) {
 	a.answerBy(sash.Limit{Name: Ban}, true, left)
 }
 
-// A banTree holds the bans of a domain, one level for each entry. A ban refuses the requests that begin with its
-// entries, so that a lookup follows the request's entries down, and each node that it meets may be the end of a ban.
-//
-// An entry whose value is an address or a network is kept by its network, as netip.Prefix has it. For such an entry a
-// lookup asks the map once for each length of prefix that there is, however many bans there are.
+// A banTree holds the bans of a domain, one level for each entry. A lookup follows the request's entries down, and each node that
+// it meets may be the end of a ban. For an address or a network it asks the map once for each length of prefix that there is.
 type banTree struct {
 	by      *Exception // the ban that ends here, of several the last to end; nil is none
 	below   map[banEdge]*banTree

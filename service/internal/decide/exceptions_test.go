@@ -278,24 +278,6 @@ func written(random *rand.Rand, p netip.Prefix) string {
 	return text
 }
 
-// Without the configuration's help nobody sees that a ban matches nothing: its error names the keys that there are.
-func TestABanThatNothingCanMatchIsRejected(t *testing.T) {
-	d := live(t, banRules)
-	for entries, say := range map[string]string{
-		"usr=a":          `no descriptor here has the key "usr"; the keys are: addr, each, file, user`,
-		"path=/x":        `no descriptor here has the key "path"; the keys are: `,
-		"user=a role=b":  `no descriptor here has the key "role"; the keys are: path`,
-		"user=a path=/x": "",
-		"user=stranger":  "",
-		"each=pub/a":     "",
-	} {
-		err := d.CheckException(Exception{Domain: "d", Entries: part(entries, 1).Entries})
-		if (err == nil) != (say == "") || err != nil && !strings.Contains(err.Error(), say) {
-			t.Errorf("%s: %v, want %q", entries, err, say)
-		}
-	}
-}
-
 // A value that looks like a network and is none would match that text alone, and say that it is in effect.
 func TestABanOfWhatLooksLikeANetworkIsRejected(t *testing.T) {
 	d := live(t, banRules+"- {key: addr, value: \"198.51.100.*\", limits: [9/1h], share_threshold: true}\n")

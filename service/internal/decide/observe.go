@@ -249,10 +249,9 @@ func (l *limits) enforced(key string) *limits {
 	return l
 }
 
-// compare gives each answer that of its rule's candidate: what it decided, or, where it is not enforced, would have
-// decided. That is found on a key of its own, which is charged as if the candidate were the only limit of the rule:
-// whatever the rule decided, and only when no other part refused the request. It is one more call to the
-// store, within the store's budget, and left out when that does not decide: what is tried out must stop no request.
+// compare gives each answer that of its rule's candidate. One that is not enforced has a key of its own, which is charged as if
+// it were the only limit: whatever the rule decided, and only when no other part refused. That is one more call to the
+// store, and left out when that does not decide: what is tried out must stop no request.
 func (d *Decider) compare(ctx context.Context, answers []Answer) {
 	refused, some := 0, false
 	for i := range answers {

@@ -36,9 +36,7 @@ func TestALeaseThatIsTooLongForOtherLimits(t *testing.T) {
 			}
 			return leased, nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		d.Except([]Exception{exception("a=1", time.Hour, limitsFrom(t, "50/1s")...)})
 		for second := range 3 {
 			for range 50 {
@@ -143,9 +141,7 @@ func inRegion(t *testing.T, home *memstore.Store) (d *Decider, release func()) {
 		}
 		return stores[p], nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return d, func() {
 		for _, store := range stores {
 			check(t, store.Release(t.Context()))

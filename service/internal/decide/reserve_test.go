@@ -16,9 +16,7 @@ import (
 func reserve(t *testing.T, d *Decider, id, entries string, units int64) (Answer, *Reservation) {
 	t.Helper()
 	v, r, err := d.Reserve(t.Context(), named(id, One("d", part(entries, 0).Entries, &units)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	if v.Allowed() != (r != nil) {
 		t.Fatalf("%+v comes with %+v", v, r)
 	}

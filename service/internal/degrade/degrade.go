@@ -198,8 +198,7 @@ const (
 // A fleet is the number of instances that share the limits, counted by heart-beats, and at least the number that was
 // given. An instance that starts while Redis is away knows no other.
 //
-// What counts is the greatest number of the last while. A Redis that has lost its state, or has just come back,
-// knows of few instances until all have called, and a share that is too large would admit too much.
+// The greatest number of the last while counts: a Redis that has lost its state knows of few instances until all have called.
 type fleet struct {
 	floor int // 0 if no number was given
 	beat  func(context.Context) (int, error)
@@ -251,8 +250,7 @@ func (f *fleet) note(now time.Time, n int) {
 	f.count.Store(int64(greatest))
 }
 
-// Outages logs when a Redis, this region's or the home, goes down and comes back, and repeatedly, at intervals, a
-// misconfiguration or a rejected key, which need an operator.
+// Outages logs when a Redis goes down and comes back, and repeatedly, at intervals, a failure that needs an operator.
 type outages struct {
 	down, again   string // what the log says
 	log           *slog.Logger

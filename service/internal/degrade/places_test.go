@@ -381,9 +381,7 @@ func TestOneNodeThatHangsIsNotTheWholeCluster(t *testing.T) {
 	store := client.Detached(nil)
 	var logged bytes.Buffer
 	g, err := New(store, Options{Budget: budget, Instances: 1, Cluster: client.Cluster(), Log: slog.New(slog.NewTextHandler(&logged, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, err)
 	l := limiterOf(t, g.Store, sash.PerHour(90_000))
 	policy := servertest.Must(sash.NewPolicy(nil, sash.PerHour(90_000)))(t)
 	// Keys of the node that will hang, and those whose whole part is elsewhere.

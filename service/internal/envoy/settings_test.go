@@ -99,12 +99,9 @@ func TestErrorsNameTheVariable(t *testing.T) {
 func TestWhereCountersGo(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                                 "none",
-		"STATSD_HOST=statsd":                               "none",
 		"USE_STATSD=true":                                  "tcp localhost:8125 false [] 10s",
-		"RUNTIME_ROOT=/data":                               "none",
 		"RUNTIME_ROOT=/data STATSD_HOST=statsd":            "tcp statsd:8125 false [] 10s",
 		"RUNTIME_ROOT=/data STATSD_PORT=9125":              "tcp localhost:9125 false [] 10s",
-		"USE_STATSD=true STATSD_PROTOCOL=udp":              "udp localhost:8125 false [] 10s",
 		"USE_STATSD=false STATSD_HOST=statsd":              "none",
 		"USE_STATSD=true DISABLE_STATS=true":               "none",
 		"USE_DOG_STATSD=true STATSD_HOST=::1":              "udp [::1]:8125 true [] 10s",

@@ -4,13 +4,11 @@
 //	             Put, Delete                         every second: has it changed?
 //	operator --> a Book ----> one key on Redis <---- the Books of all instances ----> decide.Decider.Except
 //
-// They are one document with a version. A Book changes it with compare-and-set, so that no concurrent change is lost,
-// and applies the change before it returns. The other instances reload the document within a second. Expiry times are
-// by the clock of Redis, and each process converts them to its own, so the clocks may differ.
+// They are one document with a version. A Book changes it with compare-and-set, and applies the change before it returns. The other
+// instances reload it within a second. Expiry times are by the clock of Redis, and each process converts them to its own.
 //
-// While Redis does not answer, the exceptions that were read last hold until they expire, and none can be changed. A
-// Redis that loses its state loses the exceptions too, and all instances drop them within a second. Without Redis they
-// live in the process and end with it.
+// While Redis does not answer, the exceptions that were read last hold until they expire, and none can be changed. A Redis that
+// loses its state loses the exceptions too. Without Redis they live in the process and end with it.
 package exceptions
 
 import (

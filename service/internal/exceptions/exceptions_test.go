@@ -131,9 +131,7 @@ func holding(t *testing.T, n int, prefix string) (*Book, []Exception) {
 		all[i].Since, all[i].Until = now, now.Add(time.Hour)
 	}
 	doc, _, err := compose(all, now, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, err)
 	b.keeper.doc = doc
 	if _, err := b.Put(t.Context(), ban("one more"), time.Hour); !errors.Is(err, ErrFull) {
 		t.Errorf("%d bytes of %d exceptions, and one more: %v", len(doc), n, err)
@@ -156,11 +154,8 @@ func TestAnExceptionFromBeforeItsKeyWasSecret(t *testing.T) {
 	d := decider(t)
 	b := New(d, nil, "", quiet)
 	put(t, b, ban("s3cret"), time.Hour)
-	cfg, err := config.Parse(config.Defaults{}, false, config.File{Name: "x.yaml", Text: []byte("domain: d\ndescriptors:\n- {key: user, secret: true, limits: [3/1h]}\n")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	servertest.Check(t, d.Use(cfg))
+	rules := config.File{Name: "x.yaml", Text: []byte("domain: d\ndescriptors:\n- {key: user, secret: true, limits: [3/1h]}\n")}
+	servertest.Check(t, d.Use(servertest.Must(config.Parse(config.Defaults{}, false, rules))(t)))
 	b.Refresh(t.Context())
 	all := b.List(Ban)
 	if len(all) != 1 || strings.Contains(all[0].Subject, "s3cret") || !strings.HasPrefix(all[0].Entries[0].Value, "hmac-") || admitted(t, d, "s3cret") {

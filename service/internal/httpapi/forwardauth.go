@@ -24,8 +24,7 @@ import (
 
 const forwardAuthPath = "/v1/forward-auth"
 
-// forwardedFor is one of the headers in which a proxy describes its client's request. Any caller that reaches the endpoint
-// can write them: it is for the proxy alone.
+// forwardedFor is one of the headers in which a proxy describes its client's request. Any caller can write them.
 const forwardedFor = "X-Forwarded-For"
 
 var errDirect = errors.New("there is no X-Forwarded header: the proxy has to send one, such as " + forwardedFor +
@@ -33,11 +32,8 @@ var errDirect = errors.New("there is no X-Forwarded header: the proxy has to sen
 
 var errRepeated = errors.New("which of its values counts is not known")
 
-// forwardAuth answers a proxy that asks whether it may let a request through: 200, or the refusal that the
-// proxy gives its client. The parameters of the URL are the proxy's configuration, and the X-Forwarded
-// headers describe the client's request.
-//
-// A proxy that asks wrongly gets 400, and the mistake is logged, because nginx keeps the answer to itself.
+// forwardAuth answers a proxy that asks whether it may let a request through: 200, or the refusal that the proxy gives its client. The
+// parameters of the URL are the proxy's configuration. The mistakes of a proxy are logged, because nginx keeps the answer to itself.
 func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	question, err := ParseQuestion(r.URL.RawQuery)
 	var parts []decide.Part
@@ -209,8 +205,7 @@ func ParseQuestion(query string) (*Question, error) {
 	return q, nil
 }
 
-// parseDescriptor reads entries between commas: a word for a value that the proxy sends, header:NAME, cookie:NAME, or
-// KEY=VALUE.
+// parseDescriptor reads entries between commas: a word for what the proxy sends, header:NAME, cookie:NAME, or KEY=VALUE.
 func parseDescriptor(text string) (descriptor, error) {
 	entries := strings.Split(text, ",")
 	if len(entries) > wire.MaxEntries {
@@ -282,8 +277,7 @@ func (q *Question) Parts(header http.Header) ([]decide.Part, error) {
 	return parts, nil
 }
 
-// sole returns the value of a header. Of one that is there twice the application may read either: what was
-// counted would be the client's choice.
+// sole returns the value of a header. Of one that is there twice the application may read either.
 func (p *proxied) sole(name string) (string, error) {
 	if values := p.header.Values(name); len(values) > 1 {
 		return "", fmt.Errorf("the header %s is there %d times: %w", wire.Clip(name), len(values), errRepeated)

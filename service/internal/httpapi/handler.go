@@ -51,8 +51,7 @@ type Options struct {
 	// Draining is closed when the service is about to stop: it answers as before, but health is down and connections
 	// of HTTP/1 are closed after their next answer. Nil is never.
 	Draining <-chan struct{}
-	// Ready returns why the service is not ready, or nil, for GET /healthcheck, which load balancers ask. Nil is always
-	// ready.
+	// Ready returns why the service is not ready, for GET /healthcheck, which load balancers ask. Nil is always ready.
 	Ready func(context.Context) error
 	// Tokens are those of reservations. Nil is some of this handler's own.
 	Tokens *wire.Tokens

@@ -86,9 +86,7 @@ func (s *server) do(t *testing.T, x exchange) string {
 	res := servertest.Must(s.http.Client().Do(newRequest()))(t)
 	body, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, err)
 	if res.StatusCode != x.status {
 		t.Errorf("%s %s: %d %s, want %d", name, wire.Clip(x.body), res.StatusCode, body, x.status)
 	}

@@ -48,20 +48,6 @@ func TestAllPartsOfARequest(t *testing.T) {
 	is(t, post(t, h, "/v1/allow", parts("all", "ann", 4, "bob", 1), 422), "allowed", nil)
 }
 
-// One of any parts is charged: the one with most room, and of none the answer is the one that has room first.
-func TestAnyPartOfARequest(t *testing.T) {
-	h, c := virtual(t)
-	post(t, h, "/v1/allow", parts("all", "eve", 3), 200)
-	c.now = c.now.Add(time.Second)
-	post(t, h, "/v1/allow", parts("all", "ann", 2, "bob", 1), 200)
-	is(t, post(t, h, "/v1/allow", parts("any", "ann", 4, "bob", 2), 200), "part", 1.0, "remaining", 0.0) // the first can never have room
-	is(t, post(t, h, "/v1/allow", parts("any", "bob", 1, "ann", 2, "eve", 1), 429), "part", 2.0, "refused_by", "3/10s", "retry_after", 9.0)
-	left(t, h, map[string]float64{"ann": 1, "bob": 0, "eve": 0})
-	is(t, post(t, h, "/v1/allow", parts("any", "bob", 1), 429), "part", 0.0)
-	post(t, h, "/v1/peek", parts("any", "bob", 1, "ann", 2), 400)
-	post(t, h, "/v1/allow", parts("any", "ann", 4, "bob", 5), 422)
-}
-
 // A token settles, gives back and extends all parts of a reservation, and of any the one that was chosen.
 func TestReservationsOfParts(t *testing.T) {
 	c := &clock{time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}

@@ -77,8 +77,7 @@ func (b *bucket) deny(now time.Time, after time.Duration) {
 	}
 }
 
-// assign sets the actions of the next message. Envoy keeps the level of a bucket of tokens, in proportion, when it gets another one,
-// and so denies everything in between.
+// assign sets the actions of the next message. Envoy keeps the level of a bucket of tokens, and so denies everything in between.
 func (b *bucket) assign(strategy *typepb.RateLimitStrategy, ttl time.Duration) {
 	b.actions, b.denied, b.ending = nil, time.Time{}, len(b.grants)
 	if strategy.GetTokenBucket() != nil {

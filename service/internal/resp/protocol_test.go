@@ -65,9 +65,7 @@ func TestTheBufferOfAConnectionIsBounded(t *testing.T) {
 	c.net = &endless{text: command}
 	for range 1000 {
 		_, rest, err := c.next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, err)
 		c.keep(rest)
 		if cap(c.buf) > 2*maxCommand {
 			t.Fatalf("the buffer has %d bytes", cap(c.buf))
@@ -83,9 +81,7 @@ func TestAPipelineOfShortCommandsIsReadInParts(t *testing.T) {
 	}
 	for range 100 {
 		cmds, rest, err := c.next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		servertest.Check(t, err)
 		if len(cmds) > maxBatch {
 			t.Fatalf("%d commands at once", len(cmds))
 		}

@@ -175,9 +175,7 @@ func TestMutualTLSAndRenewal(t *testing.T) {
 	log := &servertest.Log{}
 	config, err := access.TLSFiles{Log: slog.New(slog.NewTextHandler(log, nil)),
 		Cert: dir + "/cert.pem", Key: dir + "/key.pem", ClientCA: dir + "/ca.pem", ClientSAN: "envoy.example"}.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
+	servertest.Check(t, err)
 	ask := func(as ...tls.Certificate) (serial int64, err error) {
 		clientConfig := &tls.Config{InsecureSkipVerify: true, Certificates: as}
 		here, there := net.Pipe()

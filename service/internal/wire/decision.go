@@ -139,8 +139,7 @@ func ResultOf(res sash.Result) Decision {
 	return AnswerOf(&a)
 }
 
-// PeekOf returns the decision that a limiter would make on a call of a cost, from the units that are left: see
-// decide.Answer.Foresee.
+// PeekOf returns the decision that a limiter would make on a call of a cost: see decide.Answer.Foresee.
 func PeekOf(res sash.Result, cost int64) Decision {
 	a := answerOf(res)
 	a.Foresee(cost)
@@ -179,8 +178,7 @@ func LimitOf(l sash.Limit) Limit {
 	return out
 }
 
-// Seconds is a duration that JSON has in seconds, to the microsecond: 90 for a minute and a half,
-// 0.000001 for a microsecond.
+// Seconds is a duration that JSON has in seconds, to the microsecond.
 type Seconds time.Duration
 
 // MarshalJSON writes a decimal, with no more digits than it needs.
@@ -217,8 +215,7 @@ func (s Seconds) RoundUp() int64 {
 	return int64((time.Duration(s) + time.Second - 1) / time.Second)
 }
 
-// SetRetryAfter sets the Retry-After of an answer without a decision: 1 to 5 seconds at random, so that callers that
-// failed together do not return together.
+// SetRetryAfter sets the Retry-After of an answer without a decision: 1 to 5 seconds at random, since many failed together.
 func SetRetryAfter(h http.Header) { h.Set("Retry-After", strconv.Itoa(1+rand.N(5))) }
 
 // Instant is a time that JSON has as RFC 3339 in UTC with six decimals.
@@ -244,8 +241,7 @@ func When(t time.Time) *Instant {
 	return new(Instant(t))
 }
 
-// MaxToken bounds a token. One of sash.MaxSubjects parts with the longest keys and the most limits takes half of it, and a long
-// name of a domain has room.
+// MaxToken bounds a token. One of sash.MaxSubjects parts with the longest keys and the most limits takes half of it.
 const MaxToken = 12 << 10
 
 // encoding is base64url in which every token has one form.
@@ -398,8 +394,7 @@ func mac(key, payload []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// clockSlack is how much the clocks of the service and its store may differ before a reservation is taken for
-// expired while it still counts.
+// clockSlack is how much the clocks of the service and its store may differ before a reservation expires too early.
 const clockSlack = time.Minute
 
 // permitted opens a token, if its caller is permitted to decide in the domains of its reservations. An empty domain is any. The error is that

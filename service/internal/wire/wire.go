@@ -1,6 +1,5 @@
 // Package wire has the forms in which the service and the command line answer: one Go type each for a decision, a
-// limit and an error, and how HTTP bodies are read and written. The ports make them of what the engine,
-// package decide, answers.
+// limit and an error, and how HTTP bodies are read and written.
 package wire
 
 import (
