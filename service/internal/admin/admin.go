@@ -1,6 +1,4 @@
-// Package admin is the service's port for operators: the dashboard, statistics, the configuration in use, the state of
-// the store, exceptions and other operations on single subjects, and profiles of the process. docs/admin.md has the
-// endpoints.
+// Package admin is the service's port for operators. docs/admin.md has the endpoints.
 //
 // Counters and the configuration are open to everyone who reaches the port, as in Envoy's rate limit service.
 // What changes something or names users requires a token or a client's certificate, and is off without.

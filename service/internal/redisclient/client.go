@@ -29,8 +29,7 @@ import (
 	"example.com/sash/rueidisstore"
 )
 
-// A Client decides on the Redis of a URL. It pipelines concurrent calls over one connection to each server. It is safe
-// for concurrent use.
+// A Client decides on the Redis of a URL. It is safe for concurrent use.
 //
 // rueidis connects when it creates a client, and for Sentinel or a Cluster creates none if it cannot connect. So the
 // first call that needs the client creates it, and later calls try again after a pause until that succeeds.

@@ -23,8 +23,11 @@ type value struct {
 	count uint64
 }
 
-func (s *Service) values() []value {
-	return []value{
+// Counters calls f for every counter that has a name in Envoy's rate limit service, those of rules in the order of the
+// names, without characters that would end a line of text or of statsd.
+func (r *Registry) Counters(f func(name string, count uint64)) {
+	s := &r.Service
+	for _, v := range []value{
 		{"ratelimit_server.ShouldRateLimit.total_requests", s.Calls.Load()},
 		{"ratelimit.service.call.should_rate_limit.redis_error", s.StoreErrors.Load()},
 		{"ratelimit.service.call.should_rate_limit.service_error", s.ServiceErrors.Load()},
@@ -32,13 +35,7 @@ func (s *Service) values() []value {
 		{"ratelimit.service.config_load_success", s.ConfigLoaded.Load()},
 		{"ratelimit.service.config_load_error", s.ConfigErrors.Load()},
 		{"ratelimit.service.global_shadow_mode", s.GlobalShadow.Load()},
-	}
-}
-
-// Counters calls f for every counter that has a name in Envoy's rate limit service, those of rules in the order of the
-// names, without characters that would end a line of text or of statsd.
-func (r *Registry) Counters(f func(name string, count uint64)) {
-	for _, v := range r.Service.values() {
+	} {
 		f(v.name, v.count)
 	}
 	if r.connections != nil {
