@@ -292,7 +292,6 @@ func (s *Selector) route(r *accesslog.Record) string {
 	return cmp.Or(pattern, r.Path)
 }
 
-// newRoutes returns a matcher that uses the standard library's router.
 func newRoutes(patterns []string) (mux *http.ServeMux, err error) {
 	mux, pattern := http.NewServeMux(), ""
 	defer func() {

@@ -17,7 +17,6 @@ import (
 // rulePrefix begins the names of what is counted by rule and by domain.
 const rulePrefix = "ratelimit.service.rate_limit."
 
-// A value is one counter under its name in Envoy's rate limit service.
 type value struct {
 	name  string
 	count uint64
@@ -94,7 +93,6 @@ func (r *Registry) Gauges(f func(name string, now uint64)) {
 	}
 }
 
-// address is an IPv4 address, as Envoy's rate limit service finds it.
 var address = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
 
 // statName replaces the characters that would end a name or a line, and the dots of IPv4 addresses.

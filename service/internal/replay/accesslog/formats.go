@@ -113,7 +113,6 @@ type trait struct {
 // anyText is the sample of a value that may contain anything.
 const anyText = "a b"
 
-// traits are those of variables of nginx and of this package's own.
 var traits = map[string]trait{
 	"remote_addr":      {is: isWord},
 	"ident":            {is: func(s string) bool { return isWord(s) && !isAddress(s) }},
