@@ -178,7 +178,8 @@ func TestARefusalIsNotFirmWhileALeaseMayGiveBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := newFar(hop)
 		here, there := newLimiter(t, newStore(t, inner), nil, sash.PerMinute(1000)), newStore(t, inner)
-		for admitted(t, here, "k").Source != driver.FromLease {
+		for source := driver.FromStore; source != driver.FromLease; {
+			source = admitted(t, here, "k").Source
 		}
 		req := driver.Request{Key: "k", Cost: 1000, Policy: here.Policy()}
 		if answer, err := driver.Decide(t.Context(), there, req); err != nil || answer.Allowed() || answer.Firm {
