@@ -199,7 +199,6 @@ func (b *backlog) abandon() {
 	b.done = nil
 }
 
-// giveUp counts a debt that will not be written any more.
 func (b *backlog) giveUp(d *debt) {
 	if d.began != 0 {
 		b.doubtful.Add(d.units())

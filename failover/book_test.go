@@ -24,16 +24,6 @@ func booking(l *sash.Limiter, within time.Duration) driver.Request {
 	return driver.Request{Key: "k", Cost: 1, Policy: l.Policy(), Within: within.Microseconds(), MaySettle: true}
 }
 
-// duringAnOutage runs f in a bubble, with one of four processes in mode Local, whose store fails.
-func duringAnOutage(t *testing.T, limit sash.Limit, f func(*testing.T, *fake, *failover.Store, *sash.Limiter)) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, inFour)
-		inner.becomes(fails(errRefused))
-		f(t, inner, store, newLimiter(t, store, nil, limit))
-	})
-}
-
 // A local store that does not book decides as of now.
 func TestALocalStoreThatDoesNotBook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -52,7 +42,9 @@ func TestALocalStoreThatDoesNotBook(t *testing.T) {
 // Local bookings are written when they start: written at once, those of a long queue would fill the window of all
 // processes, and be forgotten when they start.
 func TestLocalBookingsAreWrittenWhenTheyStart(t *testing.T) {
-	duringAnOutage(t, perTen, func(t *testing.T, inner *fake, store *failover.Store, l *sash.Limiter) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, store, l := outage(t, inFour, perTen)
+		inner.becomes(fails(errRefused))
 		start := time.Now()
 		for range 6 { // at 0, 10 and 20 s
 			book(t, store, l, time.Hour)

@@ -132,7 +132,6 @@ func newDebt(id string, req driver.Request, at, delay int64) *debt {
 	return &debt{of: accountOf(id, req.Key, req.Policy), policy: req.Policy, leave: map[int64]*charge{end(req.Policy, at): c}}
 }
 
-// A charge is units that leave at the same time.
 type charge struct {
 	units  int64
 	starts time.Time // when the first of them starts; zero if it has. The local clock may jump, this one does not

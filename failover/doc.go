@@ -37,9 +37,4 @@
 //
 // A [Store] is the outermost decorator (see package stack): the budget covers everything that a call waits for, and the mode is
 // that of the call's own cost. Answers that other decorators give from memory do not count as signs that the store works.
-//
-// # Parts
-//
-// With one breaker, a cluster of which some nodes hang is lost to all callers. So a store can have parts ([Options].Part) with
-// a breaker each. MaxInFlight bounds the calls of all parts together.
 package failover

@@ -34,8 +34,8 @@ type Options struct {
 	// to wait for its turn, such as [sash.Limiter.Wait], has 20 times as long, and a hundred times while the store answers others, but no
 	// longer than it is ready to wait.
 	Budget time.Duration
-	// MaxInFlight is the most calls that the store works on at once, including those whose callers have left. Further calls wait for
-	// their turn, and fewer are admitted when the store answers slowly. Zero is DefaultMaxInFlight.
+	// MaxInFlight is the most calls that all parts of the store work on at once, with those whose callers have left. Further calls
+	// wait for their turn, and fewer are admitted when the store answers slowly. Zero is DefaultMaxInFlight.
 	MaxInFlight int
 	// Blip is the time for which the store may fail before it counts as down: then five failures take it down, if it
 	// answered nothing meanwhile, or not half of at least 20 calls. Zero is DefaultBlip, in which TCP sends a lost packet

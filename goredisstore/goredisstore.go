@@ -8,10 +8,6 @@
 // MaxRedirects are. A MOVED or ASK of a cluster, where nothing has run, is followed, and a connection that cannot be made is
 // tried again.
 //
-// go-redis reports that it cannot connect only after DialerRetries attempts, 5 by default and 100 ms apart. That outlasts most
-// deadlines and the budget of failover, so the error of a refused connection says only that the client has none. With Tune, which
-// sets DialerRetries to 1, it says why; so it does with Greet alone, except for a Cluster.
-//
 // A call returns at its context's deadline. A client with ContextTimeoutEnabled sees to that itself, and closes the connection.
 // Beside others the store waits, which takes a goroutine, and the connection is free again when the reply comes or ReadTimeout
 // passes. A cancellation without a deadline is noticed before a command is sent, and when the reply comes or ReadTimeout passes.

@@ -59,9 +59,4 @@
 // A caller that never stops gets N units every W + τ: 0.2 % less with a minute and 100 ms, 4.8 % with a lease of a twentieth of the
 // window. Unspent units of others are missing for up to τ. RetryAfter is the home's, for the longer window. Units that go back in the
 // meantime can make it too late, and for a call that is dearer than the one that the home refused it may be too early.
-//
-// # Its place
-//
-// It belongs behind failover and the denial cache, and before group commit: package stack puts them in this order. New returns an
-// error over a store of failover, whose failure mode could answer with units that were charged nowhere.
 package lease

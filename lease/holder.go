@@ -146,7 +146,6 @@ func reads(held *window.Held, policy *driver.Policy, answer *driver.Answer) bool
 	return true
 }
 
-// A lease is one that this process has fetched, and gives back what is left of.
 type lease struct {
 	errandName
 	fetched time.Time // when its errand began, by this process's clock
@@ -163,7 +162,6 @@ func (s *Store) keep(l *lease) {
 	l.timer = time.AfterFunc(time.Until(ends), func() { s.over(l) })
 }
 
-// over gives back what is left of a lease that has ended.
 func (s *Store) over(l *lease) {
 	done := make(chan struct{})
 	s.work.mu.Lock()

@@ -98,10 +98,7 @@ func TestABusyKeyIsDecidedInMemory(t *testing.T) {
 		fromLease := 0
 		var last sash.Result
 		for range calls {
-			res, err := l.Allow(t.Context(), "k")
-			if err != nil || !res.Allowed {
-				t.Fatalf("%+v, %v", res, err)
-			}
+			res := admitted(t, l, "k")
 			if res.Source == driver.FromLease {
 				fromLease++
 			}
@@ -157,15 +154,11 @@ func TestKeysWithoutRoomAreDecidedByTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, newStore(t, memstore.New(nil)), nil, sash.PerMinute(100_000))
 		for i := range 24_000 {
-			if res, err := l.Allow(t.Context(), fmt.Sprint(i)); err != nil || !res.Allowed {
-				t.Fatalf("%+v, %v", res, err)
-			}
+			admitted(t, l, fmt.Sprint(i))
 		}
 		leased := func() (n int) {
 			for range 300 {
-				if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
-					t.Fatalf("%+v, %v", res, err)
-				} else if res.Source == driver.FromLease {
+				if admitted(t, l, "k").Source == driver.FromLease {
 					n++
 				}
 			}
@@ -189,10 +182,18 @@ func TestKeysWithoutRoomAreDecidedByTheStore(t *testing.T) {
 func admit(t *testing.T, l *sash.Limiter, calls int) {
 	t.Helper()
 	for range calls {
-		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
-			t.Fatalf("%+v, %v", res, err)
-		}
+		admitted(t, l, "k")
 	}
+}
+
+// admitted makes a call that has to be admitted.
+func admitted(t *testing.T, l *sash.Limiter, key string) sash.Result {
+	t.Helper()
+	res, err := l.Allow(t.Context(), key)
+	if err != nil || !res.Allowed {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	return res
 }
 
 func TestWrongLeasesAreRefused(t *testing.T) {

@@ -152,7 +152,11 @@ func (sh *shard) room(now int64, more int) bool {
 			sh.store.turned.Add(1)
 			return false
 		}
-		sh.evict(now, sub)
+		if sub.loose {
+			sh.clock.close(now)
+		}
+		sh.drop(sub)
+		sh.store.evicted.Add(1)
 	}
 	return true
 }
@@ -172,14 +176,6 @@ func (sh *shard) victim() (least *subject) {
 		}
 	}
 	return least
-}
-
-func (sh *shard) evict(now int64, sub *subject) {
-	if sub.loose {
-		sh.clock.close(now)
-	}
-	sh.drop(sub)
-	sh.store.evicted.Add(1)
 }
 
 // sweep visits up to n subjects of each queue that are due: it drops the expired ones, and lets those be evicted that

@@ -17,7 +17,6 @@ type ids struct {
 	floor int64
 }
 
-// A memo is until when an ID is remembered, and the refusals of its call.
 type memo struct {
 	until    int64
 	refusals uint64
@@ -60,7 +59,6 @@ const (
 	idBytes  = 72
 )
 
-// bytes returns about as many bytes as the IDs have allocated.
 func (i *ids) bytes() int {
 	if i == nil {
 		return 0

@@ -24,7 +24,7 @@ func TestIDsAreBounded(t *testing.T) {
 		}
 	}
 	held := func() int {
-		ids := subjectOf(s, "k").ids
+		ids := s.shard(s.hash("k")).subjects[s.hash("k")].ids
 		if len(ids.known) != len(ids.ends) {
 			t.Fatalf("%d IDs, and %d endings", len(ids.known), len(ids.ends))
 		}
@@ -126,9 +126,4 @@ func few(t *testing.T, n int) {
 	before := threshold.IDs
 	threshold.IDs = n
 	t.Cleanup(func() { threshold.IDs = before })
-}
-
-func subjectOf(s *Store, key string) *subject {
-	hash := s.hash(key)
-	return s.shard(hash).subjects[hash]
 }

@@ -21,7 +21,6 @@ type shard struct {
 	statuses [driver.MaxLimits]driver.Status // of the current decision: here, to avoid an allocation
 }
 
-// A subject is a key's charges and its place in a queue.
 type subject struct {
 	id    id
 	next  *subject     // with the same hash

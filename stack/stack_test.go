@@ -48,10 +48,6 @@ func allow(t testing.TB, l *sash.Limiter, key string) sash.Result {
 	return must(l.Allow(t.Context(), key))(t)
 }
 
-func always(mode failover.Mode) failover.Modes {
-	return failover.Modes{Rules: []failover.Rule{{Mode: mode}}}
-}
-
 // A store with decorators, or with options that are wrong, is an error that says what to do.
 func TestWhatNewRejects(t *testing.T) {
 	plain := memstore.New(nil)
@@ -113,7 +109,8 @@ func TestTheOrder(t *testing.T) {
 // leasing returns a stack over a store, and a limiter that has leased units by it and spent 500.
 func leasing(t *testing.T, store driver.Store) (*stack.Store, *sash.Limiter) {
 	t.Helper()
-	s := newStack(t, store, &stack.Options{Failover: failover.Options{Modes: always(failover.Local)}, Lease: time.Minute})
+	local := failover.Modes{Rules: []failover.Rule{{Mode: failover.Local}}}
+	s := newStack(t, store, &stack.Options{Failover: failover.Options{Modes: local}, Lease: time.Minute})
 	l := newLimiter(t, s, sash.PerHour(10_000))
 	for range 500 {
 		allow(t, l, "k")

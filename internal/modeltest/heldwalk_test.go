@@ -28,9 +28,7 @@ func TestLeasesAreThoseOfTheArithmetic(t *testing.T) {
 			before := threshold.Leases
 			threshold.Leases = int(most)
 			t.Cleanup(func() { threshold.Leases = before })
-			if err := heldWalks(store, clock, scripts, fmt.Sprint("held/", most), 150); err != nil {
-				t.Fatal(err)
-			}
+			check(heldWalks(store, clock, scripts, fmt.Sprint("held/", most), 150))
 		})
 	}
 }

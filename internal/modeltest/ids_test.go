@@ -124,9 +124,7 @@ func TestCancelledReservationsLeaveNoKeys(t *testing.T) {
 					if err != nil || !r.Allowed() {
 						t.Fatalf("reservation %d: %v", i, err)
 					}
-					if err := r.Cancel(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					check(r.Cancel(t.Context()))
 				}
 				if keys := client.DBSize(t.Context()).Val(); keys != int64(subjects) {
 					t.Errorf("%d keys are left of %d subjects", keys, subjects)
@@ -295,9 +293,7 @@ func TestInstancesAreCountedWhileTheyLive(t *testing.T) {
 func TestGroupsOfInstancesGo(t *testing.T) {
 	l := startLive(t)
 	for _, ttl := range []time.Duration{time.Hour, time.Minute} { // the shorter does not shorten it
-		if _, err := l.store.Instances(t.Context(), "g", ttl.String(), ttl); err != nil {
-			t.Fatal(err)
-		}
+		must(l.store.Instances(t.Context(), "g", ttl.String(), ttl))
 		left, err := l.client.PTTL(t.Context(), "sash:instances:g").Result()
 		if err != nil || left > time.Hour || left < 59*time.Minute {
 			t.Errorf("the group lives for %v (%v)", left, err)

@@ -36,9 +36,7 @@ func newBench(t testing.TB, server string, a sash.Algorithm, edit func(name, tex
 	b := &bench{server: server, algorithm: a, t: t, edit: edit}
 	b.store, b.clock, b.scripts = virtual(t, server, edit)
 	b.plain = redisstore.New(&scripter{client: b.scripts.client, clock: b.clock, edit: edit}, nil)
-	if err := b.scripts.client.FlushAll(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check(b.scripts.client.FlushAll(t.Context()).Err())
 	return b
 }
 
@@ -62,8 +60,11 @@ func judgeBuild(t testing.TB, server string, a sash.Algorithm, edit func(name, t
 	return nil
 }
 
-// A mistake is an error with which check ends a walk or a part of a judge. Whoever runs it gets the error by caught.
+// A mistake is an error with which check ends a walk or a part of a judge. Whoever runs it gets the error by caught. It ends a test
+// that does not, as its panic.
 type mistake struct{ err error }
+
+func (m mistake) String() string { return m.err.Error() }
 
 func check(err error) {
 	if err != nil {

@@ -26,9 +26,7 @@ func TestServerOutOfMemory(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			full := l.limiter(t, a, sash.Every(3, time.Hour))
 			for range 3 {
-				if _, err := full.Allow(t.Context(), "full"); err != nil {
-					t.Fatal(err)
-				}
+				must(full.Allow(t.Context(), "full"))
 			}
 			l.Must(t, "CONFIG", "SET", "maxmemory", "1")
 			if res, err := full.Allow(t.Context(), "full"); err != nil || res.Allowed || res.RetryAfter <= 0 {
@@ -49,15 +47,10 @@ func TestServerOutOfMemory(t *testing.T) {
 				}
 			}
 			for _, actual := range []int64{0, 1, 2, 3, 4, 6, 7, 8, 9, 10} {
-				r, err := limiter.Reserve(t.Context(), "k", 5, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := must(limiter.Reserve(t.Context(), "k", 5, nil))
 				settle := func() error { return r.Settle(t.Context(), actual) }
 				l.outOfMemory(t, key, settle)
-				if err := settle(); err != nil {
-					t.Fatal(err)
-				}
+				check(settle())
 			}
 			if res, err := limiter.Peek(t.Context(), "k"); err != nil || res.Remaining != 20_000-100-50 {
 				t.Errorf("%d units are left after charges of 150 (%v)", res.Remaining, err)
@@ -128,18 +121,12 @@ func (l *live) state(t testing.TB, key string) string {
 func TestMemoryFollowsTheCalls(t *testing.T) {
 	l := startLive(t)
 	usage := func(key string) int64 {
-		bytes, err := l.client.MemoryUsage(t.Context(), key, 0).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return bytes
+		return must(l.client.MemoryUsage(t.Context(), key, 0).Result())
 	}
 	limiter := l.limiter(t, sash.SlidingLog, sash.Every(100_000, 24*time.Hour), sash.Every(100_000, time.Hour))
 	log, set := l.key(t, "k", sash.SlidingLog), "sash:set3:k"
 	for n := int64(1); n <= 6000; n++ {
-		if _, err := limiter.Allow(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		must(limiter.Allow(t.Context(), "k"))
 		bytes := usage(log)
 		if most := 2*12*n + 100; bytes > most {
 			t.Fatalf("%d calls take %d bytes, more than %d", n, bytes, most)
@@ -190,12 +177,8 @@ func TestACalendarLimitIsACount(t *testing.T) {
 			}
 			set := driver.Settlement{Request: req, At: first.At, Units: 1, ID: "first"}
 			for range 2 {
-				if err := calls.Settle(t.Context(), set); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := calls.Once(t.Context(), "once", req); err != nil {
-					t.Fatal(err)
-				}
+				check(calls.Settle(t.Context(), set))
+				must(calls.Once(t.Context(), "once", req))
 			}
 			if got := decide(driver.Request{Key: "k", Policy: policy}); got.Remaining() != 1e9-3*1002+2 {
 				t.Errorf("%T, %v: %d remain", store, period, got.Remaining())
@@ -211,9 +194,7 @@ func TestACalendarLimitIsACount(t *testing.T) {
 			if got := decide(look); got.Statuses()[0].Remaining != 4000-3 {
 				t.Errorf("%T, %v: a second sees what was charged before it: %d are left", store, period, got.Statuses()[0].Remaining)
 			}
-			if err := calls.Forget(t.Context(), "k", policy); err != nil {
-				t.Fatal(err)
-			}
+			check(calls.Forget(t.Context(), "k", policy))
 			for range 20 {
 				decide(req)
 				clock.Advance(time.Duration(policy.Limits[0].Length()) * time.Microsecond / 2)
@@ -221,9 +202,7 @@ func TestACalendarLimitIsACount(t *testing.T) {
 			if size(policy) > one+2*16 {
 				t.Errorf("%T, %v: twenty periods take %d bytes, and one %d", store, period, size(policy), one)
 			}
-			if err := calls.Forget(t.Context(), "k", policy); err != nil {
-				t.Fatal(err)
-			}
+			check(calls.Forget(t.Context(), "k", policy))
 		}
 	}
 }
@@ -236,9 +215,7 @@ func TestAnEmptyLogShrinks(t *testing.T) {
 	size := func() int64 { return scripts.client.StrLen(t.Context(), store.Key(req.Key, req.Policy)).Val() }
 	for range 3000 {
 		clock.Advance(time.Millisecond)
-		if _, err := drivertest.Of(store).Decide(t.Context(), req); err != nil {
-			t.Fatal(err)
-		}
+		must(drivertest.Of(store).Decide(t.Context(), req))
 	}
 	if before := size(); before < 3000*12 {
 		t.Fatalf("3000 entries take %d bytes", before)

@@ -87,10 +87,7 @@ func TestLogsThatMergeAdmitAnEvenDemand(t *testing.T) {
 			if i%100 == 0 {
 				policy = policies[len(policies)-1]
 			}
-			a, err := drivertest.Of(store).Decide(t.Context(), driver.Request{Key: "k", Policy: policy, Cost: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := must(drivertest.Of(store).Decide(t.Context(), driver.Request{Key: "k", Policy: policy, Cost: 1}))
 			if a.Allowed() {
 				admitted = append(admitted, a.At)
 				for admitted[first] <= a.At-window {
@@ -241,9 +238,7 @@ func TestBigLogs(t *testing.T) {
 		},
 		calls: 16_000, gap: 11 * time.Millisecond, cost: 3, silent: 20_000, back: 9000,
 	}
-	if err := tr.run(sash.SlidingLog, redis, memstore.New(&memstore.Options{Now: clock.Now}), clock); err != nil {
-		t.Fatal(err)
-	}
+	check(tr.run(sash.SlidingLog, redis, memstore.New(&memstore.Options{Now: clock.Now}), clock))
 }
 
 func (tr traffic) run(a sash.Algorithm, first, second driver.Store, clock *judge.Clock) (err error) {

@@ -319,10 +319,7 @@ var changes = []struct {
 
 func TestCalendarPeriodsEndWhenTheLocalDateDoes(t *testing.T) {
 	for _, c := range changes {
-		zone, err := time.LoadLocation(c.zone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		zone := must(time.LoadLocation(c.zone))
 		for p := sash.CalendarHour; p <= sash.CalendarMonth; p++ {
 			t.Run(c.name+"/"+p.String(), func(t *testing.T) {
 				limit := sash.PerCalendar(5, p, zone)
@@ -330,10 +327,7 @@ func TestCalendarPeriodsEndWhenTheLocalDateDoes(t *testing.T) {
 				for at := c.day.Add(-36 * time.Hour); at.Before(c.day.Add(60 * time.Hour)); at = at.Add(13*time.Minute + time.Microsecond) {
 					clock := judge.NewClock(at)
 					store := memstore.New(&memstore.Options{Now: clock.Now})
-					res, err := drivertest.Of(store).Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: policy})
-					if err != nil {
-						t.Fatal(err)
-					}
+					res := must(drivertest.Of(store).Decide(t.Context(), driver.Request{Key: "k", Cost: 1, Policy: policy}))
 					_, end := bounds(limit, clock.Now().UnixMicro())
 					if want := end - clock.Now().UnixMicro(); res.Statuses()[0].Reset != want {
 						t.Fatalf("at %v: Reset is %d, want %d", at.In(zone), res.Statuses()[0].Reset, want)

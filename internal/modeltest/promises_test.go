@@ -91,20 +91,12 @@ func TestAClockThatGoesBackBringsNoExpiredChargesBack(t *testing.T) {
 
 func newPolicy(t testing.TB, opts *sash.Options, limits ...sash.Limit) *driver.Policy {
 	t.Helper()
-	v, err := sash.NewPolicy(opts, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return must(sash.NewPolicy(opts, limits...))
 }
 
 func newLimiter(t testing.TB, store driver.Store, opts *sash.Options, limits ...sash.Limit) *sash.Limiter {
 	t.Helper()
-	v, err := sash.New(store, opts, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
+	return must(sash.New(store, opts, limits...))
 }
 
 // A server whose clock is within a window of 1970, as that of a board without a battery is, decides like any other: with
@@ -113,10 +105,7 @@ func TestAClockNear1970(t *testing.T) {
 	server := redistest.Start(t)
 	limits := []sash.Limit{sash.Every(3, time.Hour)}
 	for _, zone := range []string{"UTC", "America/Los_Angeles", "Pacific/Auckland", "Asia/Kolkata"} {
-		in, err := time.LoadLocation(zone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		in := must(time.LoadLocation(zone))
 		limits = append(limits, sash.PerCalendar(3, sash.CalendarHour, in),
 			sash.PerCalendar(3, sash.CalendarDay, in), sash.PerCalendar(3, sash.CalendarMonth, in))
 	}

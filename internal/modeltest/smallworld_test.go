@@ -373,10 +373,7 @@ func counted(t testing.TB) func(name, text string) string {
 func checkPaths(t *testing.T, server *redistest.Server) {
 	t.Helper()
 	client := newClient(t, server.Addr())
-	taken, err := client.HGetAll(t.Context(), "paths").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := must(client.HGetAll(t.Context(), "paths").Result())
 	for i, p := range smallPaths {
 		n := taken[strconv.Itoa(i)]
 		t.Logf("%s: %s: %s times", p.script, p.name, n)

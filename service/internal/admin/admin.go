@@ -1,6 +1,4 @@
-// Package admin is the service's port for operators: the dashboard, statistics, the configuration in use, the state of
-// the store, exceptions and other operations on single subjects, and profiles of the process. docs/admin.md has the
-// endpoints.
+// Package admin is the service's port for operators. docs/admin.md has the endpoints.
 //
 // Counters and the configuration are open to everyone who reaches the port, as in Envoy's rate limit service.
 // What changes something or names users requires a token or a client's certificate, and is off without.
@@ -207,7 +205,6 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	wire.Fail(w, http.StatusServiceUnavailable, text)
 }
 
-// contentPolicy restricts the dashboard to its own origin and to scripts from files.
 const contentPolicy = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 
 // page is the dashboard, which shows what the endpoints return: plain HTML, CSS and JavaScript, without a build step.
@@ -243,7 +240,6 @@ func dashboard(w http.ResponseWriter, r *http.Request) {
 // top is how many subjects of each order a snapshot has.
 const top = 15
 
-// state answers the state of the service, with subjects for an authenticated caller.
 func (h *handler) state(w http.ResponseWriter, r *http.Request) {
 	snap := h.Stats.Snapshot()
 	known := h.Guard.by(r) != ""

@@ -33,7 +33,6 @@ type trial struct {
 
 type place struct{ address, key string }
 
-// try returns a limiter with one key on every primary.
 func (v *visit) try(ctx context.Context, algorithm sash.Algorithm, units int64) (*trial, error) {
 	t := &trial{store: v.client.Store(&redisstore.Options{Prefix: v.prefix}), prefix: "doctor-" + crand.Text()}
 	opts := &sash.Options{Algorithm: algorithm, Prefix: t.prefix}

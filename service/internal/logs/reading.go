@@ -35,7 +35,6 @@ type logFile struct {
 
 const stdin = "-"
 
-// name returns the file as messages name it.
 func (f *logFile) name() string {
 	if f.Name == stdin {
 		return "standard input"
@@ -43,7 +42,6 @@ func (f *logFile) name() string {
 	return f.Name
 }
 
-// A chooser selects whom a record is charged to, and what.
 type chooser interface {
 	Select(r *accesslog.Record) (replay.Selection, bool, error)
 	// Missing returns the fields that were read and that some records did not have.

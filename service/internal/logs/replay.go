@@ -242,7 +242,6 @@ func whoText(w replay.Worst) string {
 	return strings.Join(slices.DeleteFunc(known, func(s string) bool { return s == "" }), "  ")
 }
 
-// called returns the configuration's name, or the limits that hold together.
 func called(o *replay.Outcome, between string) string {
 	return cmp.Or(o.Policy, strings.Join(o.Limits, between))
 }

@@ -123,8 +123,7 @@ const (
 	peerShare   = 0.001
 )
 
-// check warns of what makes answers about a log wrong. A warning says how much of the log it concerns, what that does to the
-// answer, and what mends it.
+// check warns of what makes answers about a log wrong: how much of it, what that does to the answer, and what mends it.
 func (r *logReading) check(report *logReport, warn func(sign, format string, args ...any)) {
 	s, all := r.stats, float64(r.stats.Records)
 	behind := int64(0)

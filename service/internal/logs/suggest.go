@@ -341,7 +341,6 @@ func holdOutText(t *output.Text, r *suggestReport, caps replay.Caps) {
 	}
 }
 
-// curveText writes a curve in a few lines, with the proposed limit.
 func curveText(t *output.Text, d *replay.Demand, noun string, proposed int64) {
 	const most = 9
 	rows := [][]string{{"limit", noun + "s affected", "share", ""}}

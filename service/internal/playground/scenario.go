@@ -1,6 +1,5 @@
-// Package playground decides the calls of a scenario under several algorithms, in virtual time, for a page that shows
-// them on a time axis. The page is one file that works offline: it holds this package and the limiter, compiled to
-// WebAssembly. `make playground` builds it.
+// Package playground decides the calls of a scenario under several algorithms, in virtual time, for a page of one file that
+// holds this package and the limiter, compiled to WebAssembly. `make playground` builds it.
 package playground
 
 import (
@@ -133,7 +132,8 @@ func (s *Scenario) run(ctx context.Context, algorithm sash.Algorithm, limits []s
 	store := memstore.New(&memstore.Options{Now: func() time.Time { return now }})
 	opts := &sash.Options{Algorithm: algorithm}
 	if algorithm == sash.SlidingBuckets {
-		opts.Resolution = cmp.Or(s.Resolution, slices.MinFunc(limits, byWindow).Window/100)
+		shortest := slices.MinFunc(limits, func(a, b sash.Limit) int { return cmp.Compare(a.Window, b.Window) })
+		opts.Resolution = cmp.Or(s.Resolution, shortest.Window/100)
 	}
 	limiter, err := sash.New(store, opts, limits...)
 	if err != nil {
@@ -154,8 +154,6 @@ func (s *Scenario) run(ctx context.Context, algorithm sash.Algorithm, limits []s
 	}
 	return track, nil
 }
-
-func byWindow(a, b sash.Limit) int { return cmp.Compare(a.Window, b.Window) }
 
 // inOrder returns the numbers of the calls in time order. Those of one instant keep theirs.
 func (s *Scenario) inOrder() []int {

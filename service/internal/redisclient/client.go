@@ -29,8 +29,7 @@ import (
 	"example.com/sash/rueidisstore"
 )
 
-// A Client decides on the Redis of a URL. It pipelines concurrent calls over one connection to each server. It is safe
-// for concurrent use.
+// A Client decides on the Redis of a URL. It is safe for concurrent use.
 //
 // rueidis connects when it creates a client, and for Sentinel or a Cluster creates none if it cannot connect. So the
 // first call that needs the client creates it, and later calls try again after a pause until that succeeds.
@@ -200,7 +199,6 @@ func (c *Client) Close() {
 	c.work.Wait()
 }
 
-// get returns the connection. It connects if necessary, and waits for that.
 func (c *Client) get(ctx context.Context) (*connection, error) {
 	if m := c.conn.Load(); m != nil {
 		return m, nil
@@ -281,8 +279,7 @@ func dialling(err error) bool {
 	return ok && op.Op == "dial"
 }
 
-// noticeReplica returns an error of a call. If it says that a single server has become a replica, it drops the connection, because
-// the server's name may resolve to another address now. With Sentinel or a Cluster rueidis finds the new primary itself.
+// noticeReplica returns an error of a call. If a single server has become a replica, it drops the connection to it.
 func (c *Client) noticeReplica(ctx context.Context, m *connection, err error) error {
 	if err == nil || c.target.form != single || time.Since(m.since) < longestPause || !readOnly(err) {
 		return hideContextError(ctx, err)

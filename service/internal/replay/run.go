@@ -75,7 +75,6 @@ func (t *Trace) run(c *Candidate, most int, name func(client string) string) (*O
 	return s.out, nil
 }
 
-// sums adds what was in the windows at one time.
 func (s *tally) sums() {
 	admitted := func(i int, units int64) int64 {
 		if s.admitted[i] {
@@ -158,7 +157,6 @@ func newOutcome(c *Candidate) *Outcome {
 	return o
 }
 
-// finish adds what is known of clients and routes.
 func (s *tally) finish(most int, name func(client string) string) {
 	o := s.out
 	o.RefusedShare = share(o.Refused, o.Requests)

@@ -39,9 +39,8 @@ type Selection struct {
 }
 
 // Expressions select the subject that a request is charged to, its cost, and the requests that count. They are in the
-// language of github.com/expr-lang/expr over client, which is remote_address as [middleware.Client] counts it, and the fields
-// remote_address, user, method, path, query, route, host, status, bytes, duration, user_agent and referer, with these
-// functions:
+// language of github.com/expr-lang/expr over client, which is remote_address as [middleware.Client] counts it, route, and the
+// fields of [accesslog.Fields], with these functions:
 //
 //	header("X-Api-Key")             a header, if the log has it
 //	field("tls.version")            any JSON key or column by name
@@ -293,7 +292,6 @@ func (s *Selector) route(r *accesslog.Record) string {
 	return cmp.Or(pattern, r.Path)
 }
 
-// newRoutes returns a matcher that uses the standard library's router.
 func newRoutes(patterns []string) (mux *http.ServeMux, err error) {
 	mux, pattern := http.NewServeMux(), ""
 	defer func() {

@@ -48,8 +48,7 @@ type Suggestion struct {
 // limits. With a cap on requests some of which cost more than others, a smaller limit can refuse fewer of them, and the
 // pair may not be the smallest.
 //
-// It does not ask whether the trace is long enough to know such windows: see [Coverage]. It copies the requests of the
-// clients that may be refused.
+// It does not ask whether the trace is long enough to know such windows: see [Coverage].
 func (t *Trace) Suggest(caps Caps, burst, sustained time.Duration) (*Suggestion, error) {
 	if len(t.clients) == 0 {
 		return nil, errors.New("no request has a key and a cost, so there is nothing to suggest")
@@ -246,14 +245,9 @@ func (t *Trace) HoldOut(caps Caps, burst, sustained time.Duration) (*HoldOut, er
 		return nil, err
 	}
 	h.Limits, h.First = s.Limits, parts[0].judged(s.Refused, s.Affected)
-	h.Rest = parts[1].judge(s.Limits)
+	rest, units := parts[1].measure(burst, sustained), [2]int64{s.Limits[0].Units, s.Limits[1].Units}
+	h.Rest = parts[1].judged(rest.refuses(parts[1].refusable(rest, units), units, math.MaxInt64))
 	return h, nil
-}
-
-func (t *Trace) judge(pair []sash.Limit) Judged {
-	s := t.measure(pair[0].Window, pair[1].Window)
-	units := [2]int64{pair[0].Units, pair[1].Units}
-	return t.judged(s.refuses(t.refusable(s, units), units, math.MaxInt64))
 }
 
 func (t *Trace) judged(refused int64, limited int) Judged {

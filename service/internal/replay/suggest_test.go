@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -181,15 +180,6 @@ func TestWhatALogKnows(t *testing.T) {
 
 const second = int64(1_000_000)
 
-// traceOf builds a trace of one client's requests at the given times in seconds.
-func traceOf(name string, at ...float64) *Trace {
-	var b Builder
-	for _, s := range at {
-		b.Add(1431857100*second+int64(math.Round(s*1e6)), Selection{Key: name, Cost: 1, Route: "GET /"})
-	}
-	return b.Trace()
-}
-
 func outcome(t *testing.T, tr *Trace, c Candidate) *Outcome {
 	t.Helper()
 	return outcomesOf(t, tr, []Candidate{c})[0]
@@ -198,8 +188,11 @@ func outcome(t *testing.T, tr *Trace, c Candidate) *Outcome {
 func TestTimeSpentLimited(t *testing.T) {
 	// Two in ten seconds. Refused at 1 and at 3, both until the one of 0 leaves at 10: limited from 1 to 10.
 	// The one at 30 and its neighbours are refused at 31 until 40: nine seconds more.
-	tr := traceOf("a", 0, 0, 1, 3, 30, 30, 31)
-	o := outcome(t, tr, Candidate{Limits: []sash.Limit{sash.Every(2, 10*time.Second)}})
+	var b Builder
+	for _, at := range []int64{0, 0, 1, 3, 30, 30, 31} {
+		b.Add((1431857100+at)*second, Selection{Key: "a", Cost: 1, Route: "GET /"})
+	}
+	o := outcome(t, b.Trace(), Candidate{Limits: []sash.Limit{sash.Every(2, 10*time.Second)}})
 	if o.LimitedSeconds != 18 || o.Refused != 3 || o.FirstRefused != "2015-05-17T10:05:01Z" {
 		t.Errorf("%v s, %d refused, the first at %s; want 18, 3 and 1 s after the start", o.LimitedSeconds, o.Refused, o.FirstRefused)
 	}

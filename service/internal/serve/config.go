@@ -144,7 +144,6 @@ func (s *instance) reject(err error) {
 	}
 }
 
-// warnOf logs what the configuration accepts and probably does not mean.
 func (s *instance) warnOf(cfg *config.Config) {
 	for _, warning := range cfg.Warnings() {
 		s.Log.Warn("the configuration may not be what was meant", "warning", warning)

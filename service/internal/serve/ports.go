@@ -104,7 +104,6 @@ func (s *instance) runners(draining <-chan struct{}, ports ports) []func(context
 	return all
 }
 
-// connections returns the most connections of each data port and of the admin port.
 func (s *instance) connections() (data, admin int) {
 	want, ports := cmp.Or(s.MaxConnections, DefaultMaxConnections), 2
 	if s.RESP != "" {

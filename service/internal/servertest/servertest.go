@@ -1,5 +1,4 @@
-// Package servertest has what tests of the service share: Redis servers that work together, deciders,
-// callers with rights, logs, and waiting for a condition.
+// Package servertest has what tests of the service share.
 package servertest
 
 import (

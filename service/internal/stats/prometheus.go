@@ -17,14 +17,16 @@ import (
 // rulePrefix begins the names of what is counted by rule and by domain.
 const rulePrefix = "ratelimit.service.rate_limit."
 
-// A value is one counter under its name in Envoy's rate limit service.
 type value struct {
 	name  string
 	count uint64
 }
 
-func (s *Service) values() []value {
-	return []value{
+// Counters calls f for every counter that has a name in Envoy's rate limit service, those of rules in the order of the
+// names, without characters that would end a line of text or of statsd.
+func (r *Registry) Counters(f func(name string, count uint64)) {
+	s := &r.Service
+	for _, v := range []value{
 		{"ratelimit_server.ShouldRateLimit.total_requests", s.Calls.Load()},
 		{"ratelimit.service.call.should_rate_limit.redis_error", s.StoreErrors.Load()},
 		{"ratelimit.service.call.should_rate_limit.service_error", s.ServiceErrors.Load()},
@@ -32,13 +34,7 @@ func (s *Service) values() []value {
 		{"ratelimit.service.config_load_success", s.ConfigLoaded.Load()},
 		{"ratelimit.service.config_load_error", s.ConfigErrors.Load()},
 		{"ratelimit.service.global_shadow_mode", s.GlobalShadow.Load()},
-	}
-}
-
-// Counters calls f for every counter that has a name in Envoy's rate limit service, those of rules in the order of the
-// names, without characters that would end a line of text or of statsd.
-func (r *Registry) Counters(f func(name string, count uint64)) {
-	for _, v := range r.Service.values() {
+	} {
 		f(v.name, v.count)
 	}
 	if r.connections != nil {
@@ -97,7 +93,6 @@ func (r *Registry) Gauges(f func(name string, now uint64)) {
 	}
 }
 
-// address is an IPv4 address, as Envoy's rate limit service finds it.
 var address = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
 
 // statName replaces the characters that would end a name or a line, and the dots of IPv4 addresses.

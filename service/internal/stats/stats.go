@@ -186,7 +186,6 @@ func (r *Registry) ExportFailed(to string) { r.exports.WithLabelValues(to).Inc()
 // maxSeries is the most rules that a snapshot lists, the busiest ones.
 const maxSeries = 1000
 
-// Names of series that are no rule of the configuration.
 const (
 	unlimited = "(no rule)"           // of requests that nothing limits
 	ofRequest = "(limit of requests)" // of request limits

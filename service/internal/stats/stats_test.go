@@ -285,11 +285,6 @@ type world struct {
 	decider *decide.Decider
 }
 
-func begin(t *testing.T) *world {
-	decider, r := counting(t, watchedRules, memstore.New(nil))
-	return &world{t, r, decider}
-}
-
 func (w *world) ask(domain, key, value string, cost int64) {
 	_, _ = w.decider.Decide(w.t.Context(), decide.One(domain, []config.Entry{{Key: key, Value: value}}, &cost))
 }
@@ -309,7 +304,8 @@ func counted(t *testing.T, snap Snapshot, want map[string]Counts) {
 // Each request counts once, by its outcome, and so does each part under its rule.
 func TestRequestsAndRulesAreCountedByOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := begin(t)
+		decider, r := counting(t, watchedRules, memstore.New(nil))
+		w := &world{t, r, decider}
 		for range 5 {
 			w.ask("d", "user", "ann", 1) // three are admitted
 		}

@@ -28,7 +28,6 @@ import (
 
 const flushTime = 3 * time.Second
 
-// maxScrapers bounds the connections of the port for Prometheus.
 const maxScrapers = 32
 
 // Options say what is exported, and where to. The zero value exports nothing.

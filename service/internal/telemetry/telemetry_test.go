@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -279,20 +278,6 @@ func TestIncrementsAreSentUnderEnvoysNames(t *testing.T) {
 		if got[0] != tt.gauge || got[1] != tt.gauge || !strings.Contains(got[2], "cx_total") {
 			t.Errorf("%q, want %s twice", got, tt.gauge)
 		}
-	}
-}
-
-func TestManyCountersAreSent(t *testing.T) {
-	server := udp(t)
-	registry := stats.New(nil)
-	const many = 1000
-	for i := range many {
-		registry.Rule("d.rule_" + strconv.Itoa(i))[stats.Total].Add(1)
-	}
-	p := newPusher(&Statsd{Network: "udp", Addr: server.LocalAddr().String()}, registry, slog.New(slog.DiscardHandler))
-	p.push(t.Context())
-	if got := slices.Compact(receive(t, server, many)); len(got) != many {
-		t.Errorf("%d lines", len(got))
 	}
 }
 

@@ -299,7 +299,6 @@ func (s *settings) resource(envoy *Tracing) *resourcepb.Resource {
 	return &r
 }
 
-// client returns the client for a collector, with the certificates of the variables.
 func (s *settings) client() *http.Client {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	ca, _ := s.otlp("CERTIFICATE")

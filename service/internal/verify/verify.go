@@ -66,7 +66,6 @@ type Fault struct {
 	judge.Findings
 }
 
-// sortFaults puts the fault with the fullest window first.
 func (r *Report) sortFaults() {
 	slices.SortStableFunc(r.Faults, func(a, b Fault) int { return cmp.Compare(excess(b.Over), excess(a.Over)) })
 }

@@ -52,7 +52,6 @@ func (q *queue) take(n int) *batch {
 	return b
 }
 
-// await waits for the answer to a call, or until its caller leaves.
 func (q *queue) await(c *call) (driver.Answer, error) {
 	select {
 	case <-c.done:

@@ -13,9 +13,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/drivertest"
-	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
-	"example.com/sash/storetest"
 )
 
 // A counted store is in memory, and up to two trips away when it is in a synctest bubble.
@@ -52,19 +50,6 @@ func ask(t testing.TB, l *sash.Limiter, key string, cost int64) sash.Result {
 		t.Fatal(err)
 	}
 	return res
-}
-
-// Nothing is kept long enough to be answered again, so this is about what goes through to the store. The
-// test of differences below is about what is kept.
-func TestTheSuite(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		clock := judge.NewClock(time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC))
-		return storetest.Harness{
-			Store:   New(memstore.New(&memstore.Options{Now: clock.Now}), 1),
-			Now:     clock.Now,
-			Advance: clock.Advance,
-		}
-	})
 }
 
 func TestARefusalIsAskedForOnce(t *testing.T) {

@@ -113,7 +113,6 @@ type trait struct {
 // anyText is the sample of a value that may contain anything.
 const anyText = "a b"
 
-// traits are those of variables of nginx and of this package's own.
 var traits = map[string]trait{
 	"remote_addr":      {is: isWord},
 	"ident":            {is: func(s string) bool { return isWord(s) && !isAddress(s) }},
@@ -186,13 +185,16 @@ func (r *Record) start(at, took string, isObject bool) {
 // fields are in the order in which they are filled: a request sets what some behind it set, too.
 var fields = named(
 	field{"time", nil, (*Record).setTime, nil},
-	field{"remote_address", func(r *Record) *string { return &r.RemoteAddress }, (*Record).setAddress, nil},
+	field{"remote_address", func(r *Record) *string { return &r.RemoteAddress }, func(r *Record, s string) error {
+		r.RemoteAddress = withoutPort(strings.TrimSpace(s))
+		return nil
+	}, nil},
 	field{"forwarded_for", func(r *Record) *string { return &r.ForwardedFor }, (*Record).setForwarded, nil},
 	field{"user", func(r *Record) *string { return &r.User }, nil, nil},
 	field{"request", nil, (*Record).setRequest, nil},
 	field{"method", func(r *Record) *string { return &r.Method }, (*Record).setMethod, nil},
 	field{"path", func(r *Record) *string { return &r.Path }, (*Record).setTarget, nil},
-	field{"query", nil, (*Record).setQuery, nil},
+	field{"query", nil, func(r *Record, s string) error { r.Query = strings.TrimPrefix(s, "?"); return nil }, nil},
 	field{"status", nil, (*Record).setStatus, nil},
 	field{"bytes", nil, (*Record).setBytes, nil},
 	field{"duration", nil, (*Record).setDuration, nil},

@@ -118,7 +118,6 @@ func (l *layout) split(line string) (row, error) {
 	return row{l.labels, values, l}, nil
 }
 
-// cut takes the value of a part off the front of a text, and what follows it.
 func (l *layout) cut(i int, text string) (value, rest string, err error) {
 	p, last := &l.parts[i], i == len(l.parts)-1
 	if p.padded {
@@ -171,7 +170,6 @@ func (l *layout) cut(i int, text string) (value, rest string, err error) {
 	return value, rest, nil
 }
 
-// end returns where the text behind a value begins, or -1.
 func (p *part) end(text string) int {
 	from := 0
 	for skip := p.skip; ; skip-- {
@@ -208,7 +206,6 @@ func (all layouts) parse(line []byte, r *Record) error {
 	return wrong
 }
 
-// closing returns where a quotation mark ends a text, or -1.
 func closing(text string) int {
 	for i := 0; i < len(text); i++ {
 		switch text[i] {

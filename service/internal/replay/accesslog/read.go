@@ -321,7 +321,6 @@ func (e *DamagedError) Error() string {
 	return fmt.Sprintf("the %s data is corrupt or cut off (%v)", e.Compression, e.Err)
 }
 
-// compressions are recognised by their first bytes.
 var compressions = []struct {
 	name, magic string
 	open        func(io.Reader) (io.Reader, error)

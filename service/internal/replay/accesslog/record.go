@@ -58,16 +58,13 @@ const (
 	hasDuration
 )
 
+var numberBits = map[string]numbers{"status": hasStatus, "bytes": hasBytes, "duration": hasDuration}
+
 // Has reports whether the line has a field, by its name in [Fields]: a value that is neither empty nor "-". A request without
 // a query has an empty one.
 func (r *Record) Has(name string) bool {
-	switch name {
-	case "status":
-		return r.has&hasStatus != 0
-	case "bytes":
-		return r.has&hasBytes != 0
-	case "duration":
-		return r.has&hasDuration != 0
+	if bit, ok := numberBits[name]; ok {
+		return r.has&bit != 0
 	}
 	for i := range fields {
 		if f := &fields[i]; f.name == name && f.text != nil {
@@ -80,11 +77,6 @@ func (r *Record) Has(name string) bool {
 func (r *Record) setTime(s string) (err error) {
 	r.Time, err = parseTime(s)
 	return err
-}
-
-func (r *Record) setAddress(s string) error {
-	r.RemoteAddress = withoutPort(strings.TrimSpace(s))
-	return nil
 }
 
 var forwardedBy = regexp.MustCompile(`(?i)[^,]*\bfor="?([^",;]+)[^,]*`)
@@ -128,11 +120,6 @@ func (r *Record) setTarget(url string) error {
 		}
 	}
 	r.Path, r.Query, _ = strings.Cut(url, "?")
-	return nil
-}
-
-func (r *Record) setQuery(s string) error {
-	r.Query = strings.TrimPrefix(s, "?")
 	return nil
 }
 
