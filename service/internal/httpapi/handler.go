@@ -250,7 +250,12 @@ type units []int64
 
 // UnmarshalJSON reads either. Null is none.
 func (u *units) UnmarshalJSON(b []byte) error {
-	if bytes.HasPrefix(b, []byte("[")) || string(b) == "null" {
+	switch {
+	case string(b) == "null":
+		return nil
+	case bytes.Contains(b, []byte("null")):
+		return errors.New("used has a null: send the units of each part, 0 to give all of them back")
+	case b[0] == '[':
 		return json.Unmarshal(b, (*[]int64)(u))
 	}
 	*u = []int64{0}

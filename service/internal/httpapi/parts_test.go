@@ -68,6 +68,7 @@ func TestReservationsOfParts(t *testing.T) {
 	settle(both, "1", 400)
 	settle(both, "[1]", 400)
 	settle(both, "[]", 400)
+	settle(both, "[null,0]", 400)
 	settle(both, "[1,2]", 200)
 	settle(both, "[0,0]", 200) // the first one counts
 	left(t, h, map[string]float64{"ann": 2, "bob": 1})

@@ -250,8 +250,8 @@ var encoding = base64.RawURLEncoding.Strict()
 // ErrToken means that a token was not sealed with this key.
 var ErrToken = errors.New("the token is not valid here: it was changed, or given by an instance with another SASH_TOKEN_KEY")
 
-// ErrExpired means that there is nothing to settle.
-var ErrExpired = errors.New("the reservation has expired: its charge has left every window, or was given back, and there is nothing to settle")
+// ErrExpired means that there is nothing to settle or to extend.
+var ErrExpired = errors.New("the reservation has expired: a charge of it has left every window, or was given back")
 
 // Tokens turns reservations into texts for clients, and back; all ports have the same. Anyone with such a text can read
 // it: it holds the subject of the request and its limits. It cannot be made or changed without the key, because a
