@@ -40,7 +40,10 @@ func leastBytes(key string) int { return 352 + (len(key)+15)&^15 }
 
 // weigh counts the bytes of a subject, after anything that may have changed them.
 func (sh *shard) weigh(sub *subject) {
-	n := leastBytes(sub.id.key) + sub.log.Bytes() + sub.ids.bytes() + sub.block.Bytes() + sub.other.bytes()
+	n := leastBytes(sub.id.key) + sub.ids.bytes() + sub.block.Bytes() + sub.other.bytes()
+	if sub.state != nil {
+		n += sub.state.Bytes()
+	}
 	sh.bytes += int64(n) - int64(sub.bytes)
 	if sub.index >= 0 && !sub.barred {
 		sh.spare += int64(n) - int64(sub.bytes)

@@ -279,6 +279,11 @@ func TestTheHeapStaysWithinTheBound(t *testing.T) {
 			_, err := l[1].Allow(ctx, fmt.Sprint(i))
 			return err
 		},
+		"windows": func(ctx context.Context, s *memstore.Store, _ [3]*sash.Limiter, i int) error {
+			l := memstore.Must(sash.New(s, &sash.Options{Algorithm: sash.SlidingCounter}, sash.PerDay(9)))(t)
+			_, err := memstore.Must(l.With(sash.Every(9, time.Duration(i%300+1)*time.Second)))(t).Allow(ctx, fmt.Sprint(i/300))
+			return err
+		},
 		"charges": func(ctx context.Context, _ *memstore.Store, l [3]*sash.Limiter, i int) error {
 			_, err := l[0].Allow(ctx, fmt.Sprint(i%200))
 			return err

@@ -189,7 +189,7 @@ func (sh *shard) decideOpen(now int64, hash uint64, req *driver.Request, answer 
 		sub.hold(now, at, req)
 	}
 	sh.note(now, sub, req.Policy.Limits, refusals, statuses)
-	if full { // otherwise the log has not grown; sweep sees that it shrank
+	if full || sub.state != window.State(&sub.log) { // otherwise the log has not grown; sweep sees that it shrank
 		sh.weigh(sub)
 	}
 	if fresh {

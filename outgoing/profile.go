@@ -91,8 +91,8 @@ func vendors() []Profile {
 			},
 		},
 		{Name: "shopify", Quotas: []QuotaFields{{UsedOfLimit: "X-Shopify-Shop-Api-Call-Limit"}}},
-		{Name: "openai", Quotas: openai, Signs: []Sign{{Path: "error.code", Has: []string{"insufficient_quota"}, Means: UsedUp}}},
-		{Name: "azure-openai", Quotas: openai}, // some without Limit and Reset, or with -1 for what is not known
+		{Name: "openai", Quotas: openai(), Signs: []Sign{{Path: "error.code", Has: []string{"insufficient_quota"}, Means: UsedUp}}},
+		{Name: "azure-openai", Quotas: openai()}, // some without Limit and Reset, or with -1 for what is not known
 		{
 			Name:     "gemini",
 			Quotas:   []QuotaFields{}, // it sends no fields
@@ -137,9 +137,11 @@ func vendors() []Profile {
 	}
 }
 
-var openai = []QuotaFields{
-	{Limit: "X-RateLimit-Limit-Requests", Remaining: "X-RateLimit-Remaining-Requests", Reset: "X-RateLimit-Reset-Requests"},
-	{Unit: "tokens", Limit: "X-RateLimit-Limit-Tokens", Remaining: "X-RateLimit-Remaining-Tokens", Reset: "X-RateLimit-Reset-Tokens"},
+func openai() []QuotaFields {
+	return []QuotaFields{
+		{Limit: "X-RateLimit-Limit-Requests", Remaining: "X-RateLimit-Remaining-Requests", Reset: "X-RateLimit-Reset-Requests"},
+		{Unit: "tokens", Limit: "X-RateLimit-Limit-Tokens", Remaining: "X-RateLimit-Remaining-Tokens", Reset: "X-RateLimit-Reset-Tokens"},
+	}
 }
 
 // pacific is the time zone of Google's days. Without a time zone database it has no summer time, when days begin an hour late.

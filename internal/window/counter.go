@@ -2,6 +2,7 @@ package window
 
 import (
 	"math"
+	"slices"
 
 	"example.com/sash/driver"
 )
@@ -29,6 +30,9 @@ type count struct {
 	start, end    int64 // of the current window
 	current, prev int64 // prev is 0 unless it slides
 }
+
+// mostWindows is the most windows of a subject that are counted, as in redisstore/script/windows.lua.
+const mostWindows = 255
 
 // mostCount keeps sums of counts from wrapping: refusals may be charged without end.
 const mostCount = math.MaxInt64 / 4
@@ -125,12 +129,15 @@ func (c *Counter) Look(now, cost int64, limits []driver.Limit, out []driver.Stat
 		limit := &limits[i]
 		s := driver.Status{Remaining: limit.Units}
 		k, _ := c.at(now, limit)
-		if used := c.used(&k, now, 0); used > 0 {
+		used := c.used(&k, now, 0)
+		if used+cost > limit.Units {
+			refusals |= 1 << i
+		}
+		if used > 0 {
 			s.Remaining = max(0, limit.Units-used)
 			s.Release = c.until(&k, now, min(used, limit.Units)-1)
 			s.Reset = c.until(&k, now, 0)
-			if used+cost > limit.Units {
-				refusals |= 1 << i
+			if refusals&(1<<i) != 0 {
 				s.Retry = c.until(&k, now, limit.Units-cost)
 			}
 		}
@@ -147,6 +154,10 @@ func (c *Counter) Charge(now, cost int64, limits []driver.Limit) {
 		if stored != nil {
 			stored.count = k
 		} else {
+			if len(c.counters) >= mostWindows { // those that have ended go, and otherwise the first
+				c.counters = slices.DeleteFunc(c.counters, func(k counter) bool { return k.end+k.end-k.start <= now })
+				c.counters = slices.Delete(c.counters, 0, max(0, len(c.counters)-mostWindows+1))
+			}
 			c.counters = append(c.counters, counter{limits[i], k})
 		}
 	}
@@ -191,3 +202,6 @@ func (c *Counter) Expires() int64 {
 	}
 	return t
 }
+
+// Bytes implements State.
+func (c *Counter) Bytes() int { return 64 * max(0, cap(c.counters)-2) }

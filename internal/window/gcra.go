@@ -129,3 +129,6 @@ func (g *GCRA) Expires() int64 {
 	}
 	return t
 }
+
+// Bytes implements State.
+func (g *GCRA) Bytes() int { return 24 * max(0, cap(g.meters)-2) }

@@ -27,6 +27,8 @@ type State interface {
 	Reward(now, units int64, limits []driver.Limit) (given int64)
 	// Expires returns the instant from which the state is as good as none.
 	Expires() int64
+	// Bytes returns about how many bytes the state has allocated beyond its first entries.
+	Bytes() int
 }
 
 // A Name stands for the ID of a call or of a settlement of one subject: 63 bits of the ID's SHA-256. Two of the IDs that

@@ -133,14 +133,22 @@ func (a *Answer) chargeAll(ctx context.Context) error {
 	return a.countUnits(ctx, rest-res.Charged)
 }
 
-// countUnits charges units, refused or not. They may be more than a limit, which no limiter asks for.
+// countUnits charges units, refused or not: of more than a limit has, as many as it has, which is over in any case.
 func (a *Answer) countUnits(ctx context.Context, units int64) error {
-	req := driver.Request{Key: a.Key, Cost: min(units, sash.MaxUnits), Policy: a.limits.limiter.Policy()}
+	policy := a.limits.limiter.Policy()
+	req := driver.Request{Key: a.Key, Cost: min(units, policy.MostUnits()), Policy: policy}
 	answer, err := driver.Decide(ctx, a.limits.store, req)
 	if err != nil {
 		return failure(ctx, err)
 	}
-	if a.result(a.limits.limiter.Result(a.Key, answer)); !a.limits.none() {
+	a.result(a.limits.limiter.Result(a.Key, answer))
+	if !a.limits.none() {
+		for i := range a.Limits {
+			if l := &a.Limits[i]; !l.Refused && units > l.Limit.Units {
+				l.Refused, l.RetryAfter = true, l.ReleaseAfter
+			}
+		}
+		a.refusal()
 		return nil
 	}
 	l := a.Limits[0]

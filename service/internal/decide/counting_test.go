@@ -109,6 +109,21 @@ func TestCountingStopsAtARefusal(t *testing.T) {
 	want(t, "the second sees what the first was charged", asks(part("a=y", 2), part("a=y", 1)), "OVER | OVER")
 }
 
+// Under every algorithm, of a subject without charges, with some, and full.
+func TestMoreThanALimitHasIsOverAndCounted(t *testing.T) {
+	for _, algorithm := range sash.Algorithms() {
+		for _, stop := range []bool{false, true} {
+			text := strings.ReplaceAll(counted, "{key: a, ", "{key: a, algorithm: "+algorithm.String()+", ")
+			asks := countsOn(t, &Counting{Stop: stop}, text, memstore.New(nil))
+			for i, units := range []int64{9, 9, 1, 9} {
+				want(t, fmt.Sprint(algorithm, " stops: ", stop, ", call ", i), asks(part("a", units)), "OVER")
+			}
+			want(t, "one has room", asks(part("a=x", 1)), "ok:4")
+			want(t, "and then more than the limit has", asks(part("a=x", 9)), "OVER")
+		}
+	}
+}
+
 func TestCountingRemembersWhatIsOver(t *testing.T) {
 	over := NewOverLimit(0)
 	c, asks := counts(t, &Counting{Over: over})
