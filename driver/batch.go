@@ -73,8 +73,8 @@ const (
 	// Extend moves the charge of an admitted call to now in one step, so that no other call takes the room: for the holder of a slot who
 	// needs it for longer, and for a booking that could start earlier because units came back. [Answer].At is the instant, which
 	// identifies the charge from then on. It is zero, and nothing has changed, if the charge has left its longest window, was given back
-	// or forgotten, or, after a clock that went back, seems to have left. The limits do not matter: the call was admitted. Units and ID
-	// are not set.
+	// or forgotten, or, after a clock that went back, seems to have left. The limits do not matter: the call was admitted. Units is
+	// not set. An ID is that of a settlement that gives the charge back: if it was applied, the charge is gone; otherwise it is from now on.
 	//
 	// A booking, whose settlement has a Delay, is moved only if every limit has room now without it, and no other booking is
 	// delayed; otherwise At is zero, too. From then on its settlement has no Delay. Bookings of several subjects that one batch

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"slices"
 
 	"example.com/sash/driver"
 	"example.com/sash/internal/window"
@@ -139,10 +140,10 @@ func (s *Store) extend(ops []driver.Op) error {
 	_, _, now := s.at(ops[0].Key)
 	subjects := make([]*subject, len(ops))
 	var room [driver.MaxLimits]driver.Status
-	var putBack []func()
+	saved := make([]window.Log, 0, len(ops))
 	undo := func() {
-		for _, back := range putBack {
-			back()
+		for i := range slices.Backward(saved) { // a subject that is there twice ends as it began
+			subjects[i].log = saved[i]
 		}
 	}
 	for i := range ops {
@@ -150,11 +151,11 @@ func (s *Store) extend(ops []driver.Op) error {
 		cost, limits, hash := set.Cost, set.Policy.Limits, s.hash(set.Key)
 		sh := s.shard(hash)
 		sub := sh.chargedTo(now, hash, set)
-		moved := sub != nil
+		moved := sub != nil && !sub.applied(now, set)
 		if moved {
 			sub.deciding = true // so that it is not evicted for another
 			defer func() { sub.deciding = false }()
-			if !sh.grow(now, sub, sub.log.Grows(now, limits)) {
+			if !sh.grow(now, sub, sub.log.Grows(now, limits)+sub.ids.grows()) {
 				undo()
 				if set.Delay > 0 { // it keeps its place
 					return nil
@@ -162,26 +163,20 @@ func (s *Store) extend(ops []driver.Op) error {
 				return ErrFull
 			}
 		}
-		if moved && set.Delay == 0 {
-			moved = sub.log.Extend(now, set.At, cost, limits)
-		} else if moved {
-			back := sub.log.Lift(now, set.At, cost, limits)
-			if moved = back != nil; moved {
-				putBack = append(putBack, back)
-				moved = sub.log.Look(now, cost, limits, room[:len(limits)]) == 0
-			}
+		if moved {
+			subjects[i], saved = sub, append(saved, sub.log.Clone())
+			moved = sub.log.Lift(now, set.At, cost, limits, set.Delay > 0) &&
+				(set.Delay == 0 || sub.log.Look(now, cost, limits, room[:len(limits)]) == 0)
 		}
 		if !moved {
 			undo()
 			return nil
 		}
-		subjects[i] = sub
+		sub.log.Charge(now, cost, limits)
 	}
 	for i, sub := range subjects {
 		req := &ops[i].Request
-		if ops[i].Delay > 0 {
-			sub.log.Charge(now, req.Cost, req.Policy.Limits)
-		}
+		sub.first(now, &ops[i].Settlement)
 		sub.hold(now, now, req)
 		s.shard(sub.hash).settled(now, sub, 0, req.Policy.Limits)
 		ops[i].Answer.At = now

@@ -108,18 +108,23 @@ func (e *ends) Pop() any {
 // first reports whether a settlement is applied for the first time, and remembers it. Of two that are possible it takes
 // the one that admits less.
 func (s *subject) first(now int64, set *driver.Settlement) bool {
-	if set.ID == "" {
-		return true
+	if set.ID == "" || s.applied(now, set) {
+		return set.ID == ""
 	}
 	if s.ids == nil {
 		s.ids = new(ids)
 	}
-	name, until := window.SettlementName(set.ID), set.Expires()
-	if _, again := s.ids.find(now, name); again || set.Units < set.Cost && until <= s.ids.floor {
+	s.ids.add(now, window.SettlementName(set.ID), memo{until: set.Expires()})
+	return true
+}
+
+// applied reports whether a settlement may have been applied.
+func (s *subject) applied(now int64, set *driver.Settlement) bool {
+	if set.ID == "" || s.ids == nil {
 		return false
 	}
-	s.ids.add(now, name, memo{until: until})
-	return true
+	_, again := s.ids.find(now, window.SettlementName(set.ID))
+	return again || set.Units < set.Cost && set.Expires() <= s.ids.floor
 }
 
 // charged remembers a call that was charged at an instant, which lies ahead if it is a booking.

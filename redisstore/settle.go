@@ -72,8 +72,9 @@ func (s *Store) extend(ctx context.Context, ops []driver.Op) error {
 		if !compact(policy.Algorithm) {
 			return driver.ErrUnsupported
 		}
-		op.Units, op.ID = 0, ""
+		op.Units = 0
 		settlement := packSettlement(&op.Settlement)
+		op.ID = ""
 		length := int64(len(settlement))
 		if booked {
 			length += 1 << 15
@@ -99,17 +100,13 @@ func (s *Store) extend(ctx context.Context, ops []driver.Op) error {
 		return err
 	}
 	decided, at, err := unpack(again, reply)
-	admitted := decided && !slices.ContainsFunc(again, func(op driver.Op) bool { return !op.Answer.Allowed() })
-	switch {
-	case err == nil && booked && !admitted:
-		return nil
-	case err == nil && !admitted:
-		err = fmt.Errorf("redisstore: a charge of %q was given back and not made again", again[0].Key)
+	if err != nil || !decided || slices.ContainsFunc(again, func(op driver.Op) bool { return !op.Answer.Allowed() }) {
+		return err
 	}
 	for i := range ops {
 		ops[i].Answer.At = at
 	}
-	return err
+	return nil
 }
 
 // beside returns the name of a key of another kind in the slot of a subject's own key, such as "sash:block:{log3:user:42}:".

@@ -30,7 +30,7 @@ import (
 //	book duration key units  the same, and start within a time
 //	bookonce, bookall        a booking with an ID, or of several subjects
 //	settle name units [id]   correct a charge, by the name of its result
-//	extend name              make a charge count from now, or "gone", also for a booking without room
+//	extend name [id]         make a charge count from now, or "gone", also for a booking without room
 //	reset key                forget a subject
 //	cool, guess key length   begin a cool-down, by a server's answer or by a guess
 //	cooling key              look at it
@@ -193,6 +193,9 @@ func (r *script) call(words []string, line string) *scripted {
 		sets := r.results[args[0]].sets
 		var ops []driver.Op
 		for _, set := range sets {
+			if len(args) > 1 {
+				set.ID = args[1]
+			}
 			ops = append(ops, driver.Op{Kind: driver.Extend, Settlement: set})
 		}
 		ops, err = r.do(ops...)

@@ -239,6 +239,25 @@ var scriptCases = []testCase{
 		1us allow k 5
 		extend s: gone
 		peek k: left 5`),
+	scriptOf("the last charge is gone",
+		"charges of several subjects are extended together, and when one is gone, each stays as it was and can be settled", extends, "10/10s", `
+		r = bookall 60s {t}a:4 {t}b:3: delay 0s
+		5s reset {t}b
+		extend r: gone
+		peek {t}a: left 6
+		settle r 0
+		peek {t}a: left 10`),
+	scriptOf("a charge that was settled cannot be extended",
+		"a charge is gone once its settlement was applied, also where others share its instant, and an extension applies it", extends, "10/10s", `
+		a = reserve k 3
+		b = reserve k 3
+		settle a 0 x
+		extend a x: gone
+		1s extend b y
+		settle b 0 y
+		peek k: left 7
+		settle b 0 z
+		peek k: left 10`),
 
 	scriptOf("a repeated call is charged once",
 		"an admitted call that is repeated with its ID is admitted as of the same instant, under any limits, and charges nothing", nil, "10/10s", `

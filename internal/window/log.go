@@ -350,37 +350,24 @@ func (l *Log) Reward(now, units int64, limits []driver.Limit) (given int64) {
 	return given
 }
 
-// Extend makes a charge of an earlier instant one of now. It reports false, and changes nothing, if it does not find it.
-func (l *Log) Extend(now, at, cost int64, limits []driver.Limit) bool {
-	sum := l.before(l.head)
-	l.Settle(now, at, -cost, limits)
-	if l.before(l.head) == sum {
+// Lift takes a charge away, of a booking only if it lies ahead. It reports false if it does not find it.
+func (l *Log) Lift(now, at, cost int64, limits []driver.Limit, booked bool) bool {
+	if booked && (at <= now || !l.redate(now)) {
 		return false
 	}
-	l.add(now, cost, limits)
-	return true
+	sum := l.before(l.head)
+	l.Settle(now, at, -cost, limits)
+	return l.before(l.head) != sum
 }
 
-// Lift takes a booking away, and returns what puts it back as it was. It is nil if there is no such booking.
-func (l *Log) Lift(now, at, cost int64, limits []driver.Limit) (putBack func()) {
-	if at <= now || !l.redate(now) {
-		return nil
+// Clone returns a copy, which later changes of the log leave as it is.
+func (l *Log) Clone() Log {
+	c := *l
+	c.ring = slices.Clone(l.ring)
+	if l.booked != nil {
+		c.booked = new(*l.booked)
 	}
-	sum, last, gaps := l.before(l.head), l.slot(l.head-1).at, l.booked != nil && l.booked.gaps
-	l.Settle(now, at, -cost, limits)
-	if l.before(l.head) == sum {
-		return nil
-	}
-	return func() {
-		if at == last && (l.head == l.lo || l.slot(l.head-1).at < at) {
-			l.append(now, at, cost, limits)
-		} else {
-			l.Settle(now, at, cost, limits)
-		}
-		if l.booked != nil {
-			l.booked.gaps = gaps
-		}
-	}
+	return c
 }
 
 // Expires implements State.

@@ -7,8 +7,7 @@
 --             a request of log.lua for as much, under a limit that always has room, or for bookings their own
 -- Returns  the answer of the decision, or an empty string if a charge is gone
 --
--- Invariant: nothing is charged when nothing was given back, and nothing else runs in between. Bookings that have no room
--- now stay as they were, all of them.
+-- Invariant: all charges are moved, or every key is as it was: if one is gone, or bookings have no room now.
 
 local call = redis.call
 local clock, request = call('TIME'), ARGV[1]
@@ -23,9 +22,12 @@ local function decide()
 end
 
 local function restore()
-  for i = 1, #saved do call('SET', keys[i], saved[i], 'KEEPTTL') end
+  for i = #saved, 1, -1 do -- a key that is there twice ends as it began
+    if saved[i] then call('SET', keys[i], saved[i], 'KEEPTTL') end
+  end
 end
 
+for i = 1, #keys do saved[i] = call('GET', keys[i]) end -- before anything can fail
 for i = 1, #keys do
   local length = struct.unpack('>I2', request, at)
   local booked, from = length >= 2^15, at + 2
@@ -33,9 +35,7 @@ for i = 1, #keys do
   local settled = ''
   if not booked or struct.unpack('>I7', request, at - 27) > clock[1] * 1000000 + clock[2] then -- it has not started
     KEYS[1], ARGV[1] = keys[i], string.sub(request, from, at - 1)
-    local value = booked and call('GET', keys[i])
     settled = settle()
-    if booked and settled == 'settled' then saved[i] = value end
   end
   if settled ~= 'settled' then
     restore()

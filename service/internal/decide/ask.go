@@ -174,9 +174,15 @@ func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	admitted, err := apart.Decide(ctx, store, steps...)
+	var admitted bool
+	err = outlive(ctx, store, parts[0].settles, func(ctx context.Context) (_ []driver.Op, err error) {
+		if admitted, err = apart.Decide(ctx, store, steps...); !admitted {
+			return nil, err
+		}
+		return slices.Concat(steps...), err
+	})
 	if err != nil {
-		return false, failure(ctx, err)
+		return false, err
 	}
 	for _, b := range batches {
 		for j := range b.ops {
@@ -190,6 +196,27 @@ func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 		}
 	}
 	return admitted, nil
+}
+
+// outlive makes a decision that returns what it charged. If that can be settled, it is given back when the caller leaves before.
+func outlive(ctx context.Context, store driver.Store, settles bool, decide func(context.Context) ([]driver.Op, error)) (err error) {
+	if !settles {
+		_, err = decide(ctx)
+	} else {
+		_, err = apart.Outlive(ctx, nil, decide, func(charged []driver.Op) {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+			defer cancel()
+			for i := range charged {
+				if charged[i].Cost > 0 && charged[i].Answer.Allowed() {
+					_ = store.Do(ctx, &driver.Batch{Ops: []driver.Op{apart.Undo(&charged[i])}})
+				}
+			}
+		})
+	}
+	if err != nil {
+		return failure(ctx, err)
+	}
+	return nil
 }
 
 // A batch is what the store decides in one step: one charge of each subject, in the order of their keys.

@@ -48,14 +48,18 @@ func (d *Decider) choose(ctx context.Context, req *Request, answers []Answer) (i
 	if err != nil {
 		return 0, err
 	}
-	if err = driver.ErrApart; together {
-		err = b.Do(ctx, store)
-	}
-	if errors.Is(err, driver.ErrApart) {
-		err = apart.Choose(ctx, store, b)
-	}
+	err = outlive(ctx, store, req.held != nil, func(ctx context.Context) ([]driver.Op, error) {
+		err := driver.ErrApart
+		if together {
+			err = b.Do(ctx, store)
+		}
+		if errors.Is(err, driver.ErrApart) {
+			err = apart.Choose(ctx, store, b)
+		}
+		return b.Ops[b.Chosen : b.Chosen+1], err
+	})
 	if err != nil {
-		return 0, failure(ctx, err)
+		return 0, err
 	}
 	a := parts[b.Chosen]
 	a.result(a.limits.limiter.Result(a.Key, b.Ops[b.Chosen].Answer))

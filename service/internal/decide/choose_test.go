@@ -7,9 +7,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 )
 
@@ -147,5 +150,36 @@ func TestExtendedReservationsCountAnew(t *testing.T) {
 	held[0].Source = sash.FromLocal
 	if _, err := d.Extend(t.Context(), held); !errors.Is(err, ErrKept) {
 		t.Error(err)
+	}
+}
+
+// Whoever leaves before the store has decided is charged for nothing.
+func TestWhoLeavesADecisionOverPartsIsNotCharged(t *testing.T) {
+	for name, req := range map[string]Request{
+		"all": {Parts: []Part{part("a", 2), part("b", 2)}}, "several kinds": {Parts: []Part{part("a", 2), part("c", 2)}},
+		"any of one": {Any: true, Parts: []Part{part("a", 2)}}, "any": {Any: true, Parts: []Part{part("a", 2), part("b", 2)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, leave := context.WithCancel(t.Context())
+				inner := memstore.New(nil)
+				d := deciderOn(t, hours, drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+					if b.Ops[0].MayCharge() > 0 {
+						leave()
+						time.Sleep(time.Millisecond)
+						if ctx.Err() != nil {
+							t.Error("the decision ended with its caller")
+						}
+					}
+					return inner.Do(ctx, b)
+				}))
+				req.Domain = "d"
+				if _, _, err := d.ReserveAll(ctx, req); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+				time.Sleep(time.Second)
+				want(t, "what is left", ask(t, d, part("a", 0), part("b", 0), part("c", 0)), "ok:5 | ok:2 | ok:9")
+			})
+		})
 	}
 }

@@ -118,15 +118,19 @@ func (d *Decider) hold(req *Request, a *Answer, name string, into *Reservation) 
 	if a.Refused || a.Source == sash.FromPolicy || a.limits == nil || a.limits.limiter == nil || a.need == 0 {
 		return
 	}
-	// The settlement has the same name for every answer to one request with an ID, and another when that is charged again later.
-	sum := sha256.Sum256([]byte(strconv.FormatInt(a.At.UnixMicro(), 10) + ":" + name))
 	*into = Reservation{
 		Domain: req.Domain, Key: a.Key, Units: a.need, At: a.At, Delay: a.Delay, Policy: a.limits.limiter.Policy(), Place: a.limits.place,
-		Source: a.Source, ID: hex.EncodeToString(sum[:16]),
+		Source: a.Source, ID: settlementID(a.At, name),
 	}
 	if a.Source == sash.FromLocal && req.ID == "" {
 		into.Instance = d.instance
 	}
+}
+
+// settlementID returns the same ID for every answer to one request with an ID, and another when that is charged again or extended later.
+func settlementID(at time.Time, name string) string {
+	sum := sha256.Sum256([]byte(strconv.FormatInt(at.UnixMicro(), 10) + ":" + name))
+	return hex.EncodeToString(sum[:16])
 }
 
 func (a *Answer) chargeOnce(ctx context.Context, id string) error {
@@ -202,17 +206,24 @@ func (a *Answer) once(verb, id string) string {
 	return verb + ":" + strconv.FormatInt(a.need, 10) + ":" + id
 }
 
+// CheckUsed returns sash.ErrInvalidCost for units with which Settle settles nothing.
+func CheckUsed(used ...int64) error {
+	for _, n := range used {
+		if n < 0 || n > sash.MaxUnits {
+			return fmt.Errorf("%w: %d units; used is 0 to %d", sash.ErrInvalidCost, n, int64(sash.MaxUnits))
+		}
+	}
+	return nil
+}
+
 // Settle corrects the charge of a reservation to the units that were used: 0 to sash.MaxUnits, and 0 gives all of it
 // back. The first settlement that reaches the store counts, and later ones do nothing. The store gets it also when ctx
 // has ended. It goes by the limits that the reservation was made under.
 //
 // Errors are sash.ErrInvalidCost, ErrKept, and sash.ErrUnavailable, after which it can be settled again.
 func (d *Decider) Settle(ctx context.Context, r *Reservation, used int64) error {
-	if used < 0 || used > sash.MaxUnits {
-		return fmt.Errorf("%w: %d units; used is 0 to %d", sash.ErrInvalidCost, used, int64(sash.MaxUnits))
-	}
-	if r.Units == 0 {
-		return nil
+	if err := CheckUsed(used); err != nil || r.Units == 0 {
+		return err
 	}
 	if r.Source == sash.FromLocal && r.Instance != d.instance {
 		return fmt.Errorf("%w: an instance made it alone while the store was unavailable, and only that one can settle it, "+
@@ -244,7 +255,7 @@ func (d *Decider) Extend(ctx context.Context, held []Reservation) (bool, error) 
 				return false, fmt.Errorf("%w: it was booked ahead, was made while the store was unavailable, or is in several places", ErrKept)
 			}
 			op := driver.Op{Kind: driver.Extend, Settlement: r.settlement(0)}
-			op.ID, place = "", r.Place
+			place = r.Place
 			moved, b.Ops = append(moved, r), append(b.Ops, op)
 		}
 	}
@@ -266,6 +277,7 @@ func (d *Decider) Extend(ctx context.Context, held []Reservation) (bool, error) 
 	}
 	for i, r := range moved {
 		r.At = time.UnixMicro(b.Ops[i].Answer.At)
+		r.ID = settlementID(r.At, r.ID)
 	}
 	return b.Ops[0].Answer.At > 0, nil
 }

@@ -69,6 +69,7 @@ func TestReservationsOfParts(t *testing.T) {
 	settle(both, "[1]", 400)
 	settle(both, "[]", 400)
 	settle(both, "[null,0]", 400)
+	settle(both, "[0,-1]", 400) // and settles neither
 	settle(both, "[1,2]", 200)
 	settle(both, "[0,0]", 200) // the first one counts
 	left(t, h, map[string]float64{"ann": 2, "bob": 1})
@@ -87,6 +88,7 @@ func TestReservationsOfParts(t *testing.T) {
 		before := slot
 		slot = post(t, h, "/v1/extend", `{"token":"`+before+`"}`, 200)["token"].(string)
 		post(t, h, "/v1/extend", `{"token":"`+before+`"}`, 410)
+		settle(before, "[0,0]", 200) // does nothing, nor does it keep the next one from it
 	}
 	post(t, h, "/v1/cancel", `{"token":"`+slot+`"}`, 200)
 	post(t, h, "/v1/extend", `{"token":"`+slot+`"}`, 410)

@@ -19,7 +19,7 @@ type transaction struct {
 	wrong  bool // a command could not be queued: EXEC answers none
 	queued [][][]byte
 	due    [][][]byte // what EXEC has begun to answer
-	taken  int64      // of the connection's share, for queued
+	taken  int64      // of the connection's share, until all are answered
 }
 
 // enqueue keeps a command for EXEC, unless err says what is wrong with it. The error ends the connection.
@@ -63,15 +63,16 @@ func (c *conn) leaveMulti() transaction {
 }
 
 func exec(_ context.Context, c *conn, _ [][]byte) error {
-	m := c.leaveMulti()
+	m := &c.session.multi
 	switch {
 	case !m.open:
 		return wrong("EXEC without MULTI")
 	case m.wrong:
+		c.leaveMulti()
 		return &refusal{"EXECABORT", "Transaction discarded because of previous errors."}
 	}
 	c.out.list('*', int64(len(m.queued)))
-	c.session.multi.due = m.queued
+	m.open, m.due, m.queued = false, m.queued, nil
 	return nil
 }
 

@@ -10,6 +10,9 @@ import (
 	"github.com/redis/rueidis"
 	"pgregory.net/rapid"
 
+	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
+	"example.com/sash/memstore"
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/servertest"
 )
@@ -63,10 +66,24 @@ func TestATransactionWithAMistakeIsDiscarded(t *testing.T) {
 	c.is("CL.THROTTLE k 2 3 60", "[0 3 2 -1 60]")
 }
 
-// Commands that are queued are of the share of their address, until EXEC or the end of the connection.
+// Commands that are queued are of the share of their address, until EXEC has answered them or the end of the connection.
 func TestQueuedCommandsAreOfTheShareOfTheirAddress(t *testing.T) {
 	p, held := &port{}, conns.NewShare(100<<10)
-	p.listen(t, Server{held: held}, New(nil, nil))
+	free := func() bool {
+		ok := held.Take("anyone", 50<<10)
+		if ok {
+			held.Give("anyone", 50<<10)
+		}
+		return ok
+	}
+	decisions, inner := 0, memstore.New(nil)
+	store := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+		if decisions++; free() {
+			t.Error("the commands are not held while they are answered")
+		}
+		return inner.Do(ctx, b)
+	})
+	p.listen(t, Server{held: held}, New(servertest.Decider(t, store, rules), nil))
 	queue := func() (c *peer) {
 		c = p.connect(t)
 		c.is("MULTI", "OK")
@@ -84,15 +101,14 @@ func TestQueuedCommandsAreOfTheShareOfTheirAddress(t *testing.T) {
 			break
 		}
 	}
+	first.is("SASH.ALLOW shop ENTRY user x", "QUEUED")
 	first.begins("EXEC", "[xxx")
+	if decisions == 0 {
+		t.Error("nothing was decided")
+	}
+	servertest.Wait(t, "something stays held after EXEC", free)
 	_ = queue().conn.Close()
-	servertest.Wait(t, "something stays held", func() bool {
-		ok := held.Take("anyone", 50<<10)
-		if ok {
-			held.Give("anyone", 50<<10)
-		}
-		return ok
-	})
+	servertest.Wait(t, "something stays held", free)
 }
 
 // Whatever is sent between MULTI and EXEC or DISCARD, there is one reply to each command, and EXEC has as many as were queued.
