@@ -56,7 +56,10 @@ func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
 			return false
 		}
 		if due := c.session.multi.due; due != nil {
-			c.session.multi.due, cmds = nil, append(due, cmds...)
+			if c.session.multi.due = nil; !c.answer(ctx, due) {
+				return false
+			}
+			c.leaveMulti()
 		}
 	}
 	return true

@@ -63,16 +63,16 @@ func (c *conn) leaveMulti() transaction {
 }
 
 func exec(_ context.Context, c *conn, _ [][]byte) error {
-	m := c.leaveMulti()
-	switch {
-	case !m.open:
-		return wrong("EXEC without MULTI")
-	case m.wrong:
-		return &refusal{"EXECABORT", "Transaction discarded because of previous errors."}
+	m := &c.session.multi
+	if m.open && !m.wrong {
+		m.open, m.due = false, m.queued // and taken until they are answered
+		c.out.list('*', int64(len(m.due)))
+		return nil
 	}
-	c.out.list('*', int64(len(m.queued)))
-	c.session.multi.due = m.queued
-	return nil
+	if !c.leaveMulti().open {
+		return wrong("EXEC without MULTI")
+	}
+	return &refusal{"EXECABORT", "Transaction discarded because of previous errors."}
 }
 
 func discard(_ context.Context, c *conn, _ [][]byte) error {

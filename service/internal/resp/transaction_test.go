@@ -10,6 +10,9 @@ import (
 	"github.com/redis/rueidis"
 	"pgregory.net/rapid"
 
+	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
+	"example.com/sash/memstore"
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/servertest"
 )
@@ -63,16 +66,24 @@ func TestATransactionWithAMistakeIsDiscarded(t *testing.T) {
 	c.is("CL.THROTTLE k 2 3 60", "[0 3 2 -1 60]")
 }
 
-// Commands that are queued are of the share of their address, until EXEC or the end of the connection.
+// Commands that are queued are of the share of their address, until EXEC has answered them or the connection ends.
 func TestQueuedCommandsAreOfTheShareOfTheirAddress(t *testing.T) {
 	p, held := &port{}, conns.NewShare(100<<10)
-	p.listen(t, Server{held: held}, New(nil, nil))
+	memory := memstore.New(nil)
+	store := drivertest.Over(memory, func(ctx context.Context, b *driver.Batch) error {
+		if held.Take("anyone", 50<<10) {
+			t.Error("what EXEC has not answered is not held")
+		}
+		return memory.Do(ctx, b)
+	})
+	p.listen(t, Server{held: held}, New(servertest.Decider(t, store, rules), nil))
 	queue := func() (c *peer) {
 		c = p.connect(t)
 		c.is("MULTI", "OK")
 		for range 10 {
 			c.is("ECHO "+strings.Repeat("x", 3<<10), "QUEUED") // no more than the first buffer
 		}
+		c.is("SASH.ALLOW shop ENTRY user 1", "QUEUED")
 		return c
 	}
 	first := queue()
