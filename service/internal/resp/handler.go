@@ -215,18 +215,20 @@ func del(ctx context.Context, c *conn, args [][]byte) error {
 	if _, err := c.permit(decide.OfRequest, access.Refund|access.Override); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.handler.opts.Timeout)
-	defer cancel()
-	there := int64(0)
 	for _, key := range args {
 		if err := checkKey(string(key)); err != nil {
 			return err
 		}
+	}
+	there := int64(0)
+	for _, key := range args {
 		req := decide.Given(string(key), allCharges, nil)
+		ctx, cancel := context.WithTimeout(ctx, c.handler.opts.Timeout) // of each key: there may be many
 		answers, err := c.handler.decider.Peek(ctx, req)
 		if err == nil {
 			err = c.handler.decider.ResetFor(ctx, req)
 		}
+		cancel()
 		if err != nil {
 			return c.handler.refusal(err, &notReset)
 		}
