@@ -202,17 +202,22 @@ func (a *Answer) once(verb, id string) string {
 	return verb + ":" + strconv.FormatInt(a.need, 10) + ":" + id
 }
 
+// CheckUsed returns sash.ErrInvalidCost for units that no settlement can have.
+func CheckUsed(used int64) error {
+	if used < 0 || used > sash.MaxUnits {
+		return fmt.Errorf("%w: %d units; used is 0 to %d", sash.ErrInvalidCost, used, int64(sash.MaxUnits))
+	}
+	return nil
+}
+
 // Settle corrects the charge of a reservation to the units that were used: 0 to sash.MaxUnits, and 0 gives all of it
 // back. The first settlement that reaches the store counts, and later ones do nothing. The store gets it also when ctx
 // has ended. It goes by the limits that the reservation was made under.
 //
 // Errors are sash.ErrInvalidCost, ErrKept, and sash.ErrUnavailable, after which it can be settled again.
 func (d *Decider) Settle(ctx context.Context, r *Reservation, used int64) error {
-	if used < 0 || used > sash.MaxUnits {
-		return fmt.Errorf("%w: %d units; used is 0 to %d", sash.ErrInvalidCost, used, int64(sash.MaxUnits))
-	}
-	if r.Units == 0 {
-		return nil
+	if err := CheckUsed(used); err != nil || r.Units == 0 {
+		return err
 	}
 	if r.Source == sash.FromLocal && r.Instance != d.instance {
 		return fmt.Errorf("%w: an instance made it alone while the store was unavailable, and only that one can settle it, "+

@@ -82,6 +82,8 @@ func TestReservationsOfParts(t *testing.T) {
 	settle(both, "1", 400)
 	settle(both, "[1]", 400)
 	settle(both, "[]", 400)
+	settle(both, "[0,-1]", 400) // and settles none
+	left(t, h, map[string]float64{"ann": 1})
 	settle(both, "[1,2]", 200)
 	settle(both, "[0,0]", 200) // the first one counts
 	left(t, h, map[string]float64{"ann": 2, "bob": 1})

@@ -438,6 +438,11 @@ func (t *Tokens) Settle(ctx context.Context, engine *decide.Decider, token strin
 	if len(used) != len(held) {
 		return fmt.Errorf("%w: the reservation has %d parts: give the units that each used, in their order", sash.ErrInvalidCost, len(held))
 	}
+	for _, units := range used {
+		if err := decide.CheckUsed(units); err != nil {
+			return err
+		}
+	}
 	for i := range held {
 		err = cmp.Or(err, engine.Settle(ctx, &held[i], used[i]))
 	}
