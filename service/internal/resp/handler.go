@@ -79,7 +79,7 @@ var codes = []struct {
 	}},
 	{"SASHCOST", []error{sash.ErrInvalidCost, sash.ErrCostAboveLimit}},
 	{"SASHTOKEN", []error{wire.ErrToken, wire.ErrExpired, decide.ErrKept}},
-	{"ERR", []error{sash.ErrInvalidLimit, sash.ErrInvalidKey, sash.ErrInvalidID}},
+	{"ERR", []error{decide.ErrTwice, sash.ErrInvalidLimit, sash.ErrInvalidKey, sash.ErrInvalidID}},
 }
 
 // refusal returns the refusal of a command that got no decision, with what a silent store means for it.
