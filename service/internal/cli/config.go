@@ -100,8 +100,11 @@ func (a *app) configCheck() *cobra.Command {
 // refusal returns the error of sash serve for the configuration in an environment. If that names no Redis, flags may: the warning
 // is what they have to name, or what is refused on Redis.
 func (a *app) refusal(env *envoy.Settings) (warning, err error) {
-	opts := serve.Options{Redis: a.redisURL("", env), Home: a.env(homeVariable), Log: slog.New(slog.DiscardHandler)}
-	opts.Config = env.Config
+	opts := serve.Options{Redis: a.redisURL("", env), Log: slog.New(slog.DiscardHandler)}
+	home := a.env(homeVariable)
+	if opts.Config = env.Config; opts.Redis != "" {
+		opts.Home = home
+	}
 	if err := a.keys(&opts.SecretKeys, secretKeysVariable); err != nil {
 		return nil, err
 	}
@@ -114,6 +117,8 @@ func (a *app) refusal(env *envoy.Settings) (warning, err error) {
 	opts.Redis, opts.Home = "127.0.0.1:6379", "127.0.0.1:6379" // nothing connects
 	if err = serve.Check(opts); err != nil {
 		warning = fmt.Errorf("on Redis, %w", err)
+	} else if home != "" {
+		warning = errors.New("$" + homeVariable + " is set: sash serve needs --redis too")
 	}
 	return warning, nil
 }

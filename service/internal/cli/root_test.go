@@ -209,6 +209,7 @@ func TestCheckAppliesTheRulesOfServe(t *testing.T) {
 	}{
 		{map[string]string{redisVariable: "redis://127.0.0.1:1", secretKeysVariable: keys}, 0, "secret a"},
 		{map[string]string{secretKeysVariable: "short"}, 2, secretKeysVariable},
+		{map[string]string{homeVariable: "redis://127.0.0.1:1", secretKeysVariable: keys}, 0, "needs --redis too"},
 		{map[string]string{"SASH_ALGORITHM": "fixed-window"}, 0, "by fixed-window"},
 		{map[string]string{"SASH_ALGORITHM": "none"}, 2, "SASH_ALGORITHM"},
 	} {

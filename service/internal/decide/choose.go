@@ -5,6 +5,7 @@ import (
 	crand "crypto/rand"
 	"errors"
 	"math/rand/v2"
+	"slices"
 
 	"example.com/sash/driver"
 	"example.com/sash/internal/apart"
@@ -14,12 +15,16 @@ import (
 func (d *Decider) choose(ctx context.Context, req *Request, answers []Answer) (int, error) {
 	var parts []*Answer
 	var indexes []int
-	b, together, seen, soft, never := &driver.Batch{Mode: driver.Any}, true, make(map[string]bool), -1, -1
+	b, together, soft, never := &driver.Batch{Mode: driver.Any}, true, -1, -1
+	if i := slices.IndexFunc(answers, func(a Answer) bool { return !a.Limited() }); i >= 0 {
+		return i, nil
+	}
 	for _, i := range rand.Perm(len(answers)) {
 		a := &answers[i]
 		switch {
-		case !a.Limited():
-			return i, nil
+		case a.never && a.Soft():
+			soft = i
+			continue
 		case a.never || a.BannedBy != nil:
 			if never < 0 || a.BannedBy != nil { // a ban ends
 				never = i
@@ -27,17 +32,18 @@ func (d *Decider) choose(ctx context.Context, req *Request, answers []Answer) (i
 			continue
 		case a.limits.opts.CountRefused:
 			return i, ErrCountsRefused
-		case seen[a.Key]:
-			continue
 		case a.Soft():
 			soft = i
 		}
-		seen[a.Key], a.settles = true, req.held != nil
+		a.settles = req.held != nil
 		parts, indexes = append(parts, a), append(indexes, i)
 		b.Ops = append(b.Ops, driver.Op{Settlement: driver.Settlement{Request: a.request()}})
 		together = together && a.kind() == parts[0].kind()
 	}
-	if len(parts) == 0 {
+	switch {
+	case len(parts) == 0 && soft >= 0:
+		return soft, answers[soft].soften(answers[soft].look(ctx))
+	case len(parts) == 0:
 		a := &answers[never]
 		if a.BannedBy == nil && a.limits.limiter != nil {
 			return never, a.limits.fits(a.need)

@@ -42,13 +42,19 @@ func oneOfAny(t *testing.T, d *Decider) {
 	want(t, "several kinds", pick(t, d, part("b", 1), part("c", 1), part("a", 3)), "1 ok:8")
 	want(t, "none of the others is charged", ask(t, d, part("a", 0), part("b", 0), part("c", 0)), "ok:4 | ok:1 | ok:8")
 	want(t, "what can never fit is passed over", pick(t, d, part("b", 3), part("never", 1), part("a", 4)), "2 ok:0")
-	want(t, "the same subject twice", pick(t, d, part("a", 1), part("b", 1), part("a", 2)), "1 ok:0")
+	for range 9 {
+		want(t, "the same subject twice", pick(t, d, part("a", 1), part("b", 1), part("a", 2)), "part 3: "+ErrTwice.Error())
+		want(t, "nothing limits it, beside what counts refusals", pick(t, d, part("tokens", 1), part("nothing", 9)), "1 ok:0")
+	}
+	want(t, "neither was charged", pick(t, d, part("a", 1), part("b", 1)), "1 ok:0")
 	if got := pick(t, d, part("a", 1), part("b", 1)); got != "0 OVER:0" && got != "1 OVER:0" {
 		t.Errorf("without room: %s", got)
 	}
 	want(t, "a shadow is like others", pick(t, d, part("c", 1), part("shadow", 1)), "0 ok:7")
 	want(t, "with room", pick(t, d, part("shadow", 1), part("a", 1)), "0 ok:0")
 	want(t, "without room", pick(t, d, part("shadow", 1), part("a", 1)), "0 OVER:0")
+	want(t, "a shadow that can never have room", pick(t, d, part("shadow", 9), part("a", 1)), "0 OVER:0")
+	want(t, "by itself", pick(t, d, part("shadow", 9)), "0 OVER:0")
 	want(t, "nothing limits it", pick(t, d, part("c", 1), part("nothing", 9)), "1 ok:0")
 	want(t, "a limit of nothing", pick(t, d, part("never", 1)), "0 OVER:0")
 	if _, err := d.Decide(t.Context(), Request{Domain: "d", Any: true, Parts: []Part{part("a", 6), part("b", 3)}}); !errors.Is(err, sash.ErrCostAboveLimit) {

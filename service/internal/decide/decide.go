@@ -64,7 +64,7 @@ func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 // Up to sash.MaxSubjects parts of one algorithm and resolution are one atomic step in memory, on one Redis
 // server, and on a cluster where they share a slot. More are decided step by step: see apart.Decide.
 //
-// Errors are ErrParts, sash.ErrInvalidLimit for an override that cannot be enforced, sash.ErrUnsupported, sash.ErrUnavailable,
+// Errors are ErrParts, ErrTwice, sash.ErrInvalidLimit for an override that cannot be enforced, sash.ErrUnsupported, sash.ErrUnavailable,
 // config.ErrNone, and the context's; and, unless the request is Lenient, config.ErrUnknownDomain, sash.ErrInvalidCost and
 // sash.ErrCostAboveLimit.
 func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {

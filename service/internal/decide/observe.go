@@ -102,7 +102,7 @@ func (o *Observation) Outcome() Outcome {
 		return Refused
 	case errors.Is(o.Err, config.ErrUnknownDomain), errors.Is(o.Err, sash.ErrInvalidCost), errors.Is(o.Err, sash.ErrInvalidLimit),
 		errors.Is(o.Err, sash.ErrInvalidKey), errors.Is(o.Err, sash.ErrInvalidID), errors.Is(o.Err, ErrCountsRefused), errors.Is(o.Err, ErrNoQueue),
-		errors.Is(o.Err, ErrParts):
+		errors.Is(o.Err, ErrParts), errors.Is(o.Err, ErrTwice):
 		return Invalid
 	}
 	return Failed

@@ -53,6 +53,9 @@ const MaxAny = 32
 // ErrParts means that a request has too many parts.
 var ErrParts = fmt.Errorf("a request has 1 to %d parts, or to %d of which any is charged, and only one if it can wait or has an ID", sash.MaxSubjects, MaxAny)
 
+// ErrTwice means that two parts are of one subject, also by entries that are charged together. A Lenient request may have them.
+var ErrTwice = errors.New("the subject is there twice in a request: add up its costs")
+
 // A Part is one subject that a request asks units of: a descriptor of Envoy's.
 type Part struct {
 	// Entries are those of the request. The Decider replaces secret values by their names, which is what others see.

@@ -142,6 +142,9 @@ func (d *Decider) resolve(req *Request, answers []Answer) error {
 		if err != nil {
 			return err
 		}
+		if !req.Lenient && a.Limited() && slices.ContainsFunc(answers[:i], func(b Answer) bool { return b.Limited() && b.Key == a.Key }) {
+			return fmt.Errorf("part %d: %w", i+1, ErrTwice)
+		}
 		if a.Rule != nil && a.BannedBy == nil && !req.Any {
 			replaced = append(replaced, a.Rule.Replaces...)
 		}
@@ -194,7 +197,7 @@ func (req *Request) check() error {
 
 func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) error {
 	if part.given != nil {
-		return d.resolveGiven(part, a)
+		return d.resolveGiven(req, part, a)
 	}
 	a.Cost = part.Cost
 	found, err := r.config.Find(req.Domain, part.Entries)
@@ -337,7 +340,7 @@ func (d *Decider) Subject(req *Request) string {
 // givenKey has fewer parts than the key of any domain and entries.
 func givenKey(part *Part) string { return sash.Key(OfRequest, part.Entries[0].Value) }
 
-func (d *Decider) resolveGiven(part *Part, a *Answer) (err error) {
+func (d *Decider) resolveGiven(req *Request, part *Part, a *Answer) (err error) {
 	if a.Cost = part.Cost; part.ByRule {
 		a.Cost = 1
 	}
@@ -348,7 +351,9 @@ func (d *Decider) resolveGiven(part *Part, a *Answer) (err error) {
 	if a.limits, err = d.compileOwn(config.Place{}, sash.Options{}, part.given); err != nil {
 		return err
 	}
-	if err = a.limits.fits(a.need); err != nil {
+	if err = a.limits.fits(a.need); err != nil && req.Any {
+		a.never, err = true, nil
+	} else if err != nil {
 		a.limits = nil
 	}
 	return err

@@ -124,7 +124,7 @@ var statuses = []struct {
 	{http.StatusGone, []error{wire.ErrExpired}},
 	{http.StatusNotFound, []error{config.ErrUnknownDomain}},
 	{http.StatusServiceUnavailable, []error{config.ErrNone}},
-	{http.StatusBadRequest, []error{sash.ErrInvalidCost}},
+	{http.StatusBadRequest, []error{sash.ErrInvalidCost, decide.ErrTwice}},
 	{http.StatusUnprocessableEntity, []error{sash.ErrCostAboveLimit, decide.ErrCountsRefused, decide.ErrNoQueue, decide.ErrNotLimited, decide.ErrParts}},
 	{http.StatusForbidden, []error{wire.ErrToken}},
 	{http.StatusConflict, []error{decide.ErrKept}},

@@ -46,6 +46,10 @@ func TestAllPartsOfARequest(t *testing.T) {
 	is(t, post(t, h, "/v1/allow", parts("all", "ann", 3, "bob", 2, "eve", 1), 429), "part", 0.0, "refused_by", "4/1m", "retry_after", 60.0)
 	left(t, h, map[string]float64{"ann": 0, "bob": 1, "eve": 3})
 	is(t, post(t, h, "/v1/allow", parts("all", "ann", 4, "bob", 1), 422), "allowed", nil)
+	for _, path := range []string{"peek", "allow", "reserve"} {
+		post(t, h, "/v1/"+path, parts("all", "eve", 1, "bob", 1, "eve", 1), 400)
+	}
+	left(t, h, map[string]float64{"eve": 3})
 }
 
 // A token settles, gives back and extends all parts of a reservation, and of any the one that was chosen.

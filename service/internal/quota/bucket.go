@@ -105,7 +105,11 @@ func (st *stream) look(ctx context.Context, b *bucket, ask decide.Request, now t
 		return false
 	}
 	st.learn(b, &looked[0])
-	b.tally, err = st.Decider.Tally(&looked[0])
+	if b.tally, err = st.Decider.Tally(&looked[0]); err != nil {
+		b.lease = 0 // so that it looks again
+		st.undecided(err)
+		b.deny(now, time.Second)
+	}
 	return err == nil
 }
 

@@ -277,6 +277,30 @@ func TestTheStoreIsAway(t *testing.T) {
 	}
 }
 
+// A bucket whose demand cannot be added up is denied, until it can be.
+func TestTheTallyHasNoStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := begin(t, rules)
+		var none atomic.Bool
+		w.service.Decider = servertest.Must(decide.New(w.decider.Config(), func(p config.Place) (driver.Store, error) {
+			if none.Load() && p.Lease == 0 {
+				return nil, config.ErrNone
+			}
+			return w.memory.Place(p)
+		}))(t)
+		none.Store(true)
+		e := w.envoy()
+		defer e.kill()
+		if _, n := e.send(random(1), "user=1", 10, 5*time.Second); n > 1 {
+			t.Errorf("%d were admitted", n)
+		}
+		none.Store(false)
+		if _, n := e.send(random(2), "user=1", 10, 20*time.Second); n < 150 {
+			t.Errorf("%d were admitted afterwards", n)
+		}
+	})
+}
+
 // A stream ends with its Envoy, also right after a report, and with the service.
 func TestStreamsEndWithTheService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -79,7 +79,7 @@ var codes = []struct {
 	}},
 	{"SASHCOST", []error{sash.ErrInvalidCost, sash.ErrCostAboveLimit}},
 	{"SASHTOKEN", []error{wire.ErrToken, wire.ErrExpired, decide.ErrKept}},
-	{"ERR", []error{sash.ErrInvalidLimit, sash.ErrInvalidKey, sash.ErrInvalidID}},
+	{"ERR", []error{decide.ErrTwice, sash.ErrInvalidLimit, sash.ErrInvalidKey, sash.ErrInvalidID}},
 }
 
 // refusal returns the refusal of a command that got no decision, with what a silent store means for it.
@@ -215,18 +215,20 @@ func del(ctx context.Context, c *conn, args [][]byte) error {
 	if _, err := c.permit(decide.OfRequest, access.Refund|access.Override); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.handler.opts.Timeout)
-	defer cancel()
-	there := int64(0)
 	for _, key := range args {
 		if err := checkKey(string(key)); err != nil {
 			return err
 		}
+	}
+	there := int64(0)
+	for _, key := range args {
 		req := decide.Given(string(key), allCharges, nil)
+		ctx, cancel := context.WithTimeout(ctx, c.handler.opts.Timeout) // of each key: there may be many
 		answers, err := c.handler.decider.Peek(ctx, req)
 		if err == nil {
 			err = c.handler.decider.ResetFor(ctx, req)
 		}
+		cancel()
 		if err != nil {
 			return c.handler.refusal(err, &notReset)
 		}

@@ -22,6 +22,7 @@ func TestCommandsOnSeveralSubjects(t *testing.T) {
 	is("SASH.ALLOW shop ENTRY user 1 OR shop ENTRY user 2 OR shop ENTRY user AND", "[allowed 1 remaining 2 ", "2")
 	is("SASH.ALLOW key LIMIT 2/1m AND other LIMIT 1/1h", "[allowed 1 remaining 0 ", "1")
 	is("SASH.ALLOW key LIMIT 2/1m OR other LIMIT 1/1h", "[allowed 1 remaining 0 ", "0")
+	is("SASH.ALLOW key LIMIT 2/1m COST 3 OR big LIMIT 4/1h COST 3", "[allowed 1 remaining 1 ", "1")
 	c.begins("SASH.PEEK shop ENTRY user 1", "[allowed 1 remaining 2 ")
 	c.begins("SASH.PEEK shop ENTRY user 2", "[allowed 1 remaining 1 ")
 	for command, want := range map[string]string{
@@ -34,6 +35,8 @@ func TestCommandsOnSeveralSubjects(t *testing.T) {
 		"SASH.ALLOW shop ENTRY user 1" + strings.Repeat(" AND shop ENTRY user 1", 4): "-SASHRULE a request has 1 to 4 parts",
 		"SASH.BOOK shop ENTRY user 1 WITHIN 1 AND shop ENTRY user 2":                 "-ERR syntax error: 'AND' is no option here",
 		"SASH.RESET shop ENTRY user 1 AND shop ENTRY user 2":                         "-ERR syntax error: 'AND' is no option here",
+		"SASH.PEEK shop ENTRY user 1 AND shop ENTRY user 1 COST 2":                   "-ERR part 2: the subject is there twice",
+		"SASH.ALLOW key LIMIT 1/1m COST 2 OR other LIMIT 1/1h COST 2":                "-SASHCOST ",
 		"SASH.ALLOW shop ENTRY user 1 OR shop ENTRY counted 1":                       "-SASHRULE a rule with count_refused",
 	} {
 		c.begins(command, want)

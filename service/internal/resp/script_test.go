@@ -1,10 +1,17 @@
 package resp
 
 import (
+	"context"
 	"crypto/sha1"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
+	"example.com/sash/memstore"
+	"example.com/sash/service/internal/servertest"
 )
 
 // A script that calls CL.THROTTLE is that command, in whatever way it is written.
@@ -87,8 +94,21 @@ func TestDelForgetsKeys(t *testing.T) {
 		c.is(command+" a b", "0")
 	}
 	c.begins("DEL  ", "-ERR wrong number of arguments for 'del' command")
+	c.begins("CL.THROTTLE a 0 1 60", "[0 1 0 ")
 	c.send(encode("DEL", "a", ""))
 	c.gets("-ERR the key is empty")
+	c.is("DEL a", "1")
+	memory, deadlines := memstore.New(nil), make(map[time.Time]bool)
+	store := drivertest.Over(memory, func(ctx context.Context, b *driver.Batch) error {
+		deadline, _ := ctx.Deadline()
+		deadlines[deadline] = true
+		return memory.Do(ctx, b)
+	})
+	p = &port{}
+	p.listen(t, Server{}, New(servertest.Decider(t, store, rules), &Options{Access: servertest.Gate(t, everything)}))
+	if p.connect(t).is("DEL a b c", "0"); len(deadlines) != 3 {
+		t.Errorf("three keys have the time of %d", len(deadlines))
+	}
 	open(t, "anonymous: {allow: [decide, override]}\n").connect(t).begins("DEL a", "-NOAUTH Authentication required. not authenticated: callers without a token may not give units back")
 }
 

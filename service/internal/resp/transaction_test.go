@@ -90,6 +90,7 @@ func TestQueuedCommandsAreOfTheShareOfTheirAddress(t *testing.T) {
 		for range 10 {
 			c.is("ECHO "+strings.Repeat("x", 3<<10), "QUEUED") // no more than the first buffer
 		}
+		c.is("SASH.ALLOW shop ENTRY user 1", "QUEUED")
 		return c
 	}
 	first := queue()

@@ -137,7 +137,7 @@ func (s *instance) openGate() (err error) {
 	s.gate, err = access.Open(s.AccessFile, &access.Options{
 		Refused: s.stats.Denied, Log: s.Log, Anonymous: anonymous,
 	})
-	envoys := func(r *config.Rule) bool { return r.Envoys }
+	envoys := func(r *config.Rule) bool { return r.Envoys && !r.Unlimited }
 	replaces := s.Management != nil || s.Config.Path != "" && slices.ContainsFunc(s.decider.Config().Rules(), envoys)
 	if replaces && s.GRPC != "" && s.AccessFile == "" && anonymous == access.Decide {
 		s.Log.Warn("requests that set a limit or give units back (limit, is_negative_hits) are PERMISSION_DENIED, and Envoy lets them through " +

@@ -173,7 +173,8 @@ func TestWhoReplacesEnvoysServiceIsToldOfRights(t *testing.T) {
 		compatible   bool
 		told         bool
 	}{
-		"Envoy's": {envoys, "", false, true}, "ours": {ours, "", false, false}, "compatible": {envoys, "", true, false},
+		"Envoy's": {envoys, "", false, true}, "ours": {ours, "", false, false},
+		"unlimited": {"{key: a, rate_limit: {unlimited: true}}", "", false, false}, "compatible": {envoys, "", true, false},
 		"rights": {envoys, file(t, "anonymous: {allow: {d: [decide, override]}}\n"), false, false},
 	} {
 		log := &servertest.Log{}
