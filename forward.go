@@ -150,14 +150,18 @@ func (q *queue) booked(p *place, subject int) {
 
 // noRoom records that the store had no room for a request over one subject or several. For several it may be another subject
 // that has none: then those who wait for this one alone ask before they do.
-func (q *queue) noRoom(want *driver.Request, now time.Time, subjects int) {
+// Units that came back after it was asked, beside the free ones of then, may make room with what it had left.
+func (q *queue) noRoom(want *driver.Request, now time.Time, subjects int, free int64) {
 	first, last := pauses(want)
 	q.rest = min(max(bringAgain*q.rest, first), last)
 	if subjects > 1 && q.alone() {
 		q.rests = now.Add(q.rest)
 		return
 	}
-	q.tried, q.heard, q.found, q.free = now, now, false, 0
+	q.tried, q.heard, q.found = now, now, false
+	if q.free = max(0, q.free-free); q.free > 0 {
+		q.free = add(q.free, min(free, want.Cost-1))
+	}
 }
 
 // alone reports whether somebody waits for the key alone.
@@ -263,6 +267,7 @@ func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due
 	sets[g.main].Policy = main.Policy
 	g.callers, g.places = g.callers[1:], g.places[1:]
 	q.away, q.back = g, make(chan struct{})
+	free := q.free
 	qs.schedule(g)
 	qs.mu.Unlock()
 
@@ -303,7 +308,7 @@ func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due
 		q.polls, q.free, w.err = false, 0, storeError(context.Background(), err)
 		g.out(n, n)
 	default:
-		q.noRoom(main, now, len(sets))
+		q.noRoom(main, now, len(sets), free)
 	}
 	qs.schedule(g)
 	return time.After(0)

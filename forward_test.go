@@ -361,3 +361,33 @@ func TestThoseBehindCallersWhoCameForwardStartAtOnce(t *testing.T) {
 		time.Sleep(6 * time.Second)
 	})
 }
+
+// Units come back while the store is asked for those that came before, or for a booking: two of those who wait start, as two units
+// came back, and the answers that are older than what came back keep nobody.
+func TestUnitsThatComeBackWhileTheStoreIsAsked(t *testing.T) {
+	for offset := range 50 {
+		for _, books := range []time.Duration{time.Hour, 0, 50 * time.Millisecond, 100 * time.Millisecond, 150 * time.Millisecond} {
+			synctest.Test(t, func(t *testing.T) {
+				store := newBookStore()
+				store.takes = 100 * time.Millisecond
+				l := newLimiter(t, store, nil, sash.Every(2, time.Hour))
+				first, second := book(t, l, "k", 1), book(t, l, "k", 1)
+				var started atomic.Int64
+				for range 2 {
+					go func() {
+						report(t, l.Wait(t.Context(), "k"))
+						started.Add(1)
+					}()
+					time.Sleep(time.Second)
+				}
+				time.AfterFunc(books, func() { book(t, l, "k", 1) })
+				time.AfterFunc(time.Duration(offset)*10*time.Millisecond+1, func() { report(t, second.Cancel(t.Context())) })
+				report(t, first.Cancel(t.Context()))
+				if time.Sleep(2 * time.Second); started.Load() != 2 {
+					t.Errorf("%d of two started: the second unit came %d ms after the first, and a booking after %v", started.Load(), 10*offset, books)
+				}
+				time.Sleep(3 * time.Hour)
+			})
+		}
+	}
+}
