@@ -24,6 +24,7 @@ type forward struct {
 	back chan struct{} // closed when it is back
 	free int64         // units that are known to have come back, and that nobody asked for since
 	gaps []gap         // by their instants
+	came time.Time     // when the last of either was recorded
 
 	polls bool          // units came back now, so that other processes may give some back, too
 	found bool          // the store had room of which nobody knew here
@@ -113,6 +114,7 @@ func (q *queue) wake() {
 
 // gain records units that came back now, or a place that was given back before it begins. The caller holds the mutex.
 func (q *queue) gain(g gap) {
+	q.came = time.Now()
 	if g.starts.IsZero() {
 		q.free, q.polls = add(q.free, g.units), true
 	} else {
@@ -124,8 +126,8 @@ func (q *queue) gain(g gap) {
 }
 
 // booked records a booking under the limits of a group, for which the store has just looked for the earliest instant: it fills a
-// gap there, and before it no gap has room for its cost, if it is of this subject alone or nobody else waits for that. A store
-// looks at no gap that is far away.
+// gap there, and before it no gap has room for its cost, if it is of this subject alone or nobody else waits for that, and no units came
+// back while it was asked. A store looks at no gap that is far away.
 func (q *queue) booked(p *place, subject int) {
 	set := &p.sets[subject]
 	n := slices.IndexFunc(q.groups, func(g *group) bool { return g.wants[g.main].Policy.Equal(set.Policy) })
@@ -133,7 +135,7 @@ func (q *queue) booked(p *place, subject int) {
 		return
 	}
 	q.heard = time.Now()
-	surely := len(p.sets) == 1 || !q.alone()
+	surely := (len(p.sets) == 1 || !q.alone()) && !q.came.After(p.starts.Add(-micros(set.Delay)-p.took))
 	for i := range q.gaps {
 		switch g := &q.gaps[i]; {
 		case surely && g.at < p.at && q.groups[n].before(g.at) <= nearGaps:
