@@ -217,7 +217,7 @@ func (l *Limiter) Raise(key string, limits ...Limit) error {
 	return nil
 }
 
-// raise gives those who wait for a key under a policy another one.
+// raise gives those who wait for a key under a policy another one, and puts them into the group of those who have that.
 func (qs *queues) raise(key string, from, to *policy) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -230,10 +230,29 @@ func (qs *queues) raise(key string, from, to *policy) {
 			a.policy = to
 		}
 	}
-	for _, g := range q.groups {
-		if len(g.wants) == 1 && g.wants[0].Policy.Equal(&from.Policy) {
-			g.wants[0].Policy = &to.Policy
+	for _, g := range slices.Clone(q.groups) {
+		if len(g.wants) != 1 || !g.wants[0].Policy.Equal(&from.Policy) {
+			continue
 		}
+		g.wants[0].Policy = &to.Policy
+		n := slices.IndexFunc(q.groups, func(o *group) bool {
+			same := len(o.wants) == 1 && o.wants[0].Cost == g.wants[0].Cost && o.wants[0].Policy.Equal(&to.Policy)
+			return same && o != g && !g.newest.jumped(&o.newest)
+		})
+		if n < 0 {
+			continue
+		}
+		into := q.groups[n]
+		if q.away == g { // its caller comes back to it
+			g, into = into, g
+		}
+		for i, w := range g.callers {
+			w.group = into
+			into.in(into.before(g.places[i].at), w, g.places[i])
+		}
+		g.callers, g.places = nil, nil
+		qs.schedule(g)
+		qs.schedule(into)
 	}
 }
 

@@ -391,3 +391,31 @@ func TestUnitsThatComeBackWhileTheStoreIsAsked(t *testing.T) {
 		}
 	}
 }
+
+// Who waits under raised limits and who came under these are one line: a newcomer in a gap before both starts last.
+func TestRaisedLimitsAreOneLineWithTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		raised := []sash.Limit{sash.Every(1, 10*time.Second), sash.PerHour(200)}
+		low := newLimiter(t, newBookStore(), nil, raised[0], sash.PerHour(100))
+		high := must(low.With(raised...))(t)
+		book(t, low, "k", 1)
+		leaves := book(t, low, "k", 1)
+		var order []int
+		wait := func(i int, l *sash.Limiter) {
+			go func() {
+				report(t, l.Wait(t.Context(), "k"))
+				order = append(order, i)
+			}()
+			time.Sleep(10 * time.Millisecond)
+		}
+		wait(0, low)
+		wait(1, high)
+		report(t, low.Raise("k", raised...))
+		time.Sleep(time.Second)
+		report(t, leaves.Cancel(t.Context()))
+		wait(2, high)
+		if time.Sleep(time.Minute); !slices.Equal(order, []int{0, 1, 2}) {
+			t.Errorf("they start in the order %v", order)
+		}
+	})
+}
