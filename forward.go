@@ -258,7 +258,7 @@ func (qs *queues) raise(key string, from, to *policy) {
 
 // bring asks the store to bring the place of the first caller forward to now, if it is time, and returns when to try again, if the caller
 // is not woken before. The caller is not in the group meanwhile. If the store fails, nobody knows when the place is: the caller gets the
-// error, and the key asks no more until units come back again.
+// error, and the key asks as seldom as one to which no units came back until some do.
 func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due <-chan time.Time) {
 	w.moving <- struct{}{}
 	defer func() { <-w.moving }()
@@ -326,7 +326,8 @@ func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due
 	case errors.Is(err, ErrUnsupported), errors.Is(err, driver.ErrApart):
 		g.fixed = true
 	case err != nil:
-		q.polls, q.free, w.err = false, 0, storeError(context.Background(), err)
+		q.polls, q.found, q.free, w.err = false, false, 0, storeError(context.Background(), err)
+		q.tried, q.heard = now, now
 		g.out(n, n)
 	default:
 		q.noRoom(main, now, len(sets), free)

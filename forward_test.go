@@ -13,7 +13,10 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
+	"example.com/sash/memstore"
 )
 
 // A fleet that reserves four times what it uses, of one subject or of a member's own too, gets what a fleet would that asks all
@@ -400,11 +403,11 @@ func TestRaisedLimitsAreOneLineWithTheirOwn(t *testing.T) {
 		high := must(low.With(raised...))(t)
 		book(t, low, "k", 1)
 		leaves := book(t, low, "k", 1)
-		var order []int
+		started := make(chan int, 3)
 		wait := func(i int, l *sash.Limiter) {
 			go func() {
 				report(t, l.Wait(t.Context(), "k"))
-				order = append(order, i)
+				started <- i
 			}()
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -414,8 +417,54 @@ func TestRaisedLimitsAreOneLineWithTheirOwn(t *testing.T) {
 		time.Sleep(time.Second)
 		report(t, leaves.Cancel(t.Context()))
 		wait(2, high)
-		if time.Sleep(time.Minute); !slices.Equal(order, []int{0, 1, 2}) {
+		if order := []int{<-started, <-started, <-started}; !slices.Equal(order, []int{0, 1, 2}) {
 			t.Errorf("they start in the order %v", order)
 		}
 	})
+}
+
+// When the store fails while the first asks to start now, only its caller fails, though the store had room of which nobody knew here
+// or the first place is far away: the rest wait as booked.
+func TestAShortFailureCostsOneWaiter(t *testing.T) {
+	for _, far := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			inner, broken, failed := memstore.New(nil), atomic.Bool{}, atomic.Int64{}
+			store := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+				if broken.Load() {
+					return errLost
+				}
+				return inner.Do(ctx, b)
+			})
+			other, mine := newLimiter(t, store, nil, sash.Every(10, 10*time.Second)), newLimiter(t, store, nil, sash.Every(10, 10*time.Second))
+			var theirs []*sash.Reservation
+			for range 30 {
+				theirs = append(theirs, book(t, other, "k", 1))
+			}
+			for range 20 {
+				go func() {
+					if mine.Wait(t.Context(), "k") != nil {
+						failed.Add(1)
+					}
+				}()
+				synctest.Wait()
+			}
+			if far {
+				time.Sleep(3 * time.Second)
+			} else {
+				_, err := mine.Reward(t.Context(), "k", 1)
+				report(t, err)
+				time.Sleep(100 * time.Millisecond)
+				for _, r := range theirs[1:4] {
+					report(t, r.Release(t.Context()))
+				}
+				time.Sleep(2 * time.Second)
+			}
+			broken.Store(true)
+			time.Sleep(4 * time.Second)
+			broken.Store(false)
+			if time.Sleep(time.Minute); failed.Load() != 1 {
+				t.Errorf("far %v: %d fail", far, failed.Load())
+			}
+		})
+	}
 }
