@@ -66,7 +66,7 @@ func (q *queue) next(now time.Time) (w *waiter, at time.Time) {
 	var first, covered, resting *group
 	for _, g := range q.groups {
 		switch {
-		case g.fixed:
+		case g.fixed, slices.ContainsFunc(g.places[0].sets, func(s driver.Settlement) bool { return s.Source != driver.FromStore }):
 			continue
 		case len(g.wants) > 1 && q.rests.After(now):
 			resting = g
@@ -278,7 +278,6 @@ func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due
 	sets := slices.Clone(p.sets)
 	g.fixed = store.Powers()&driver.CanExtend == 0
 	for i := range sets {
-		g.fixed = g.fixed || sets[i].Source != driver.FromStore
 		sets[i].Delay = max(sets[i].Delay, 1)
 	}
 	if g.fixed {

@@ -468,3 +468,31 @@ func TestAShortFailureCostsOneWaiter(t *testing.T) {
 		})
 	}
 }
+
+// A booking that another than the store made stays where it is, and those behind it come forward once it has started.
+func TestABookingThatIsNotOfTheStoreKeepsNobodyBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, local := memstore.New(nil), atomic.Bool{}
+		store := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+			defer func() {
+				if local.Load() {
+					b.Ops[0].Answer.Source = driver.FromLocal
+				}
+			}()
+			return inner.Do(ctx, b)
+		})
+		l := newLimiter(t, store, nil, sash.Every(1, 10*time.Second))
+		first := book(t, l, "k", 1)
+		local.Store(true)
+		second := book(t, l, "k", 1)
+		local.Store(false)
+		third := book(t, l, "k", 1)
+		began := time.Now()
+		time.AfterFunc(time.Second, func() { report(t, first.Cancel(t.Context())) })
+		time.AfterFunc(11*time.Second, func() { report(t, second.Cancel(t.Context())) })
+		go func() { report(t, second.Wait(t.Context())) }()
+		if err := third.Wait(t.Context()); err != nil || time.Since(began) > 12*time.Second {
+			t.Errorf("who waits behind it starts after %v, %v", time.Since(began), err)
+		}
+	})
+}
