@@ -24,6 +24,7 @@ type forward struct {
 	back chan struct{} // closed when it is back
 	free int64         // units that are known to have come back, and that nobody asked for since
 	gaps []gap         // by their instants
+	came time.Time     // when the last of either was recorded
 
 	polls bool          // units came back now, so that other processes may give some back, too
 	found bool          // the store had room of which nobody knew here
@@ -65,7 +66,7 @@ func (q *queue) next(now time.Time) (w *waiter, at time.Time) {
 	var first, covered, resting *group
 	for _, g := range q.groups {
 		switch {
-		case g.fixed:
+		case g.fixed, slices.ContainsFunc(g.places[0].sets, func(s driver.Settlement) bool { return s.Source != driver.FromStore }):
 			continue
 		case len(g.wants) > 1 && q.rests.After(now):
 			resting = g
@@ -113,6 +114,7 @@ func (q *queue) wake() {
 
 // gain records units that came back now, or a place that was given back before it begins. The caller holds the mutex.
 func (q *queue) gain(g gap) {
+	q.came = time.Now()
 	if g.starts.IsZero() {
 		q.free, q.polls = add(q.free, g.units), true
 	} else {
@@ -124,8 +126,8 @@ func (q *queue) gain(g gap) {
 }
 
 // booked records a booking under the limits of a group, for which the store has just looked for the earliest instant: it fills a
-// gap there, and before it no gap has room for its cost, if it is of this subject alone or nobody else waits for that. A store
-// looks at no gap that is far away.
+// gap there, and before it no gap has room for its cost, if it is of this subject alone or nobody else waits for that, and no units came
+// back while it was asked. A store looks at no gap that is far away.
 func (q *queue) booked(p *place, subject int) {
 	set := &p.sets[subject]
 	n := slices.IndexFunc(q.groups, func(g *group) bool { return g.wants[g.main].Policy.Equal(set.Policy) })
@@ -133,7 +135,7 @@ func (q *queue) booked(p *place, subject int) {
 		return
 	}
 	q.heard = time.Now()
-	surely := len(p.sets) == 1 || !q.alone()
+	surely := (len(p.sets) == 1 || !q.alone()) && !q.came.After(p.starts.Add(-micros(set.Delay)-p.took))
 	for i := range q.gaps {
 		switch g := &q.gaps[i]; {
 		case surely && g.at < p.at && q.groups[n].before(g.at) <= nearGaps:
@@ -150,14 +152,18 @@ func (q *queue) booked(p *place, subject int) {
 
 // noRoom records that the store had no room for a request over one subject or several. For several it may be another subject
 // that has none: then those who wait for this one alone ask before they do.
-func (q *queue) noRoom(want *driver.Request, now time.Time, subjects int) {
+// Units that came back after it was asked, beside the free ones of then, may make room with what it had left.
+func (q *queue) noRoom(want *driver.Request, now time.Time, subjects int, free int64) {
 	first, last := pauses(want)
 	q.rest = min(max(bringAgain*q.rest, first), last)
 	if subjects > 1 && q.alone() {
 		q.rests = now.Add(q.rest)
 		return
 	}
-	q.tried, q.heard, q.found, q.free = now, now, false, 0
+	q.tried, q.heard, q.found = now, now, false
+	if q.free = max(0, q.free-free); q.free > 0 {
+		q.free = add(q.free, min(free, want.Cost-1))
+	}
 }
 
 // alone reports whether somebody waits for the key alone.
@@ -211,7 +217,7 @@ func (l *Limiter) Raise(key string, limits ...Limit) error {
 	return nil
 }
 
-// raise gives those who wait for a key under a policy another one.
+// raise gives those who wait for a key under a policy another one, and puts them into the group of those who have that.
 func (qs *queues) raise(key string, from, to *policy) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -224,16 +230,35 @@ func (qs *queues) raise(key string, from, to *policy) {
 			a.policy = to
 		}
 	}
-	for _, g := range q.groups {
-		if len(g.wants) == 1 && g.wants[0].Policy.Equal(&from.Policy) {
-			g.wants[0].Policy = &to.Policy
+	for _, g := range slices.Clone(q.groups) {
+		if len(g.wants) != 1 || !g.wants[0].Policy.Equal(&from.Policy) {
+			continue
 		}
+		g.wants[0].Policy = &to.Policy
+		n := slices.IndexFunc(q.groups, func(o *group) bool {
+			same := len(o.wants) == 1 && o.wants[0].Cost == g.wants[0].Cost && o.wants[0].Policy.Equal(&to.Policy)
+			return same && o != g && !g.newest.jumped(&o.newest)
+		})
+		if n < 0 {
+			continue
+		}
+		into := q.groups[n]
+		if q.away == g { // its caller comes back to it
+			g, into = into, g
+		}
+		for i, w := range g.callers {
+			w.group = into
+			into.in(into.before(g.places[i].at), w, g.places[i])
+		}
+		g.callers, g.places = nil, nil
+		qs.schedule(g)
+		qs.schedule(into)
 	}
 }
 
 // bring asks the store to bring the place of the first caller forward to now, if it is time, and returns when to try again, if the caller
 // is not woken before. The caller is not in the group meanwhile. If the store fails, nobody knows when the place is: the caller gets the
-// error, and the key asks no more until units come back again.
+// error, and the key asks as seldom as one to which no units came back until some do.
 func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due <-chan time.Time) {
 	w.moving <- struct{}{}
 	defer func() { <-w.moving }()
@@ -253,7 +278,6 @@ func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due
 	sets := slices.Clone(p.sets)
 	g.fixed = store.Powers()&driver.CanExtend == 0
 	for i := range sets {
-		g.fixed = g.fixed || sets[i].Source != driver.FromStore
 		sets[i].Delay = max(sets[i].Delay, 1)
 	}
 	if g.fixed {
@@ -263,6 +287,7 @@ func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due
 	sets[g.main].Policy = main.Policy
 	g.callers, g.places = g.callers[1:], g.places[1:]
 	q.away, q.back = g, make(chan struct{})
+	free := q.free
 	qs.schedule(g)
 	qs.mu.Unlock()
 
@@ -300,10 +325,11 @@ func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due
 	case errors.Is(err, ErrUnsupported), errors.Is(err, driver.ErrApart):
 		g.fixed = true
 	case err != nil:
-		q.polls, q.free, w.err = false, 0, storeError(context.Background(), err)
+		q.polls, q.found, q.free, w.err = false, false, 0, storeError(context.Background(), err)
+		q.tried, q.heard = now, now
 		g.out(n, n)
 	default:
-		q.noRoom(main, now, len(sets))
+		q.noRoom(main, now, len(sets), free)
 	}
 	qs.schedule(g)
 	return time.After(0)

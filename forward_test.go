@@ -13,7 +13,10 @@ import (
 	"time"
 
 	"example.com/sash"
+	"example.com/sash/driver"
+	"example.com/sash/internal/drivertest"
 	"example.com/sash/internal/judge"
+	"example.com/sash/memstore"
 )
 
 // A fleet that reserves four times what it uses, of one subject or of a member's own too, gets what a fleet would that asks all
@@ -359,5 +362,137 @@ func TestThoseBehindCallersWhoCameForwardStartAtOnce(t *testing.T) {
 			t.Errorf("%d calls have started, of 150 that can", n)
 		}
 		time.Sleep(6 * time.Second)
+	})
+}
+
+// Units come back while the store is asked for those that came before, or for a booking: two of those who wait start, as two units
+// came back, and the answers that are older than what came back keep nobody.
+func TestUnitsThatComeBackWhileTheStoreIsAsked(t *testing.T) {
+	for offset := range 50 {
+		for _, books := range []time.Duration{time.Hour, 0, 50 * time.Millisecond, 100 * time.Millisecond, 150 * time.Millisecond} {
+			synctest.Test(t, func(t *testing.T) {
+				store := newBookStore()
+				store.takes = 100 * time.Millisecond
+				l := newLimiter(t, store, nil, sash.Every(2, time.Hour))
+				first, second := book(t, l, "k", 1), book(t, l, "k", 1)
+				var started atomic.Int64
+				for range 2 {
+					go func() {
+						report(t, l.Wait(t.Context(), "k"))
+						started.Add(1)
+					}()
+					time.Sleep(time.Second)
+				}
+				time.AfterFunc(books, func() { book(t, l, "k", 1) })
+				time.AfterFunc(time.Duration(offset)*10*time.Millisecond+1, func() { report(t, second.Cancel(t.Context())) })
+				report(t, first.Cancel(t.Context()))
+				if time.Sleep(2 * time.Second); started.Load() != 2 {
+					t.Errorf("%d of two started: the second unit came %d ms after the first, and a booking after %v", started.Load(), 10*offset, books)
+				}
+				time.Sleep(3 * time.Hour)
+			})
+		}
+	}
+}
+
+// Who waits under raised limits and who came under these are one line: a newcomer in a gap before both starts last.
+func TestRaisedLimitsAreOneLineWithTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		raised := []sash.Limit{sash.Every(1, 10*time.Second), sash.PerHour(200)}
+		low := newLimiter(t, newBookStore(), nil, raised[0], sash.PerHour(100))
+		high := must(low.With(raised...))(t)
+		book(t, low, "k", 1)
+		leaves := book(t, low, "k", 1)
+		started := make(chan int, 3)
+		wait := func(i int, l *sash.Limiter) {
+			go func() {
+				report(t, l.Wait(t.Context(), "k"))
+				started <- i
+			}()
+			time.Sleep(10 * time.Millisecond)
+		}
+		wait(0, low)
+		wait(1, high)
+		report(t, low.Raise("k", raised...))
+		time.Sleep(time.Second)
+		report(t, leaves.Cancel(t.Context()))
+		wait(2, high)
+		if order := []int{<-started, <-started, <-started}; !slices.Equal(order, []int{0, 1, 2}) {
+			t.Errorf("they start in the order %v", order)
+		}
+	})
+}
+
+// When the store fails while the first asks to start now, only its caller fails, though the store had room of which nobody knew here
+// or the first place is far away: the rest wait as booked.
+func TestAShortFailureCostsOneWaiter(t *testing.T) {
+	for _, far := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			inner, broken, failed := memstore.New(nil), atomic.Bool{}, atomic.Int64{}
+			store := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+				if broken.Load() {
+					return errLost
+				}
+				return inner.Do(ctx, b)
+			})
+			other, mine := newLimiter(t, store, nil, sash.Every(10, 10*time.Second)), newLimiter(t, store, nil, sash.Every(10, 10*time.Second))
+			var theirs []*sash.Reservation
+			for range 30 {
+				theirs = append(theirs, book(t, other, "k", 1))
+			}
+			for range 20 {
+				go func() {
+					if mine.Wait(t.Context(), "k") != nil {
+						failed.Add(1)
+					}
+				}()
+				synctest.Wait()
+			}
+			if far {
+				time.Sleep(3 * time.Second)
+			} else {
+				_, err := mine.Reward(t.Context(), "k", 1)
+				report(t, err)
+				time.Sleep(100 * time.Millisecond)
+				for _, r := range theirs[1:4] {
+					report(t, r.Release(t.Context()))
+				}
+				time.Sleep(2 * time.Second)
+			}
+			broken.Store(true)
+			time.Sleep(4 * time.Second)
+			broken.Store(false)
+			if time.Sleep(time.Minute); failed.Load() != 1 {
+				t.Errorf("far %v: %d fail", far, failed.Load())
+			}
+		})
+	}
+}
+
+// A booking that another than the store made stays where it is, and those behind it come forward once it has started.
+func TestABookingThatIsNotOfTheStoreKeepsNobodyBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, local := memstore.New(nil), atomic.Bool{}
+		store := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+			defer func() {
+				if local.Load() {
+					b.Ops[0].Answer.Source = driver.FromLocal
+				}
+			}()
+			return inner.Do(ctx, b)
+		})
+		l := newLimiter(t, store, nil, sash.Every(1, 10*time.Second))
+		first := book(t, l, "k", 1)
+		local.Store(true)
+		second := book(t, l, "k", 1)
+		local.Store(false)
+		third := book(t, l, "k", 1)
+		began := time.Now()
+		time.AfterFunc(time.Second, func() { report(t, first.Cancel(t.Context())) })
+		time.AfterFunc(11*time.Second, func() { report(t, second.Cancel(t.Context())) })
+		go func() { report(t, second.Wait(t.Context())) }()
+		if err := third.Wait(t.Context()); err != nil || time.Since(began) > 12*time.Second {
+			t.Errorf("who waits behind it starts after %v, %v", time.Since(began), err)
+		}
 	})
 }
