@@ -74,7 +74,6 @@ func (l *Limiter) Reward(ctx context.Context, key string, units int64) (Result, 
 	return res, err
 }
 
-// adjustment returns the call that charges units or gives them back.
 func (l *Limiter) adjustment(name, key string, units int64) (call, error) {
 	if l.store.Powers()&driver.CanTake == 0 {
 		return call{}, fmt.Errorf("%w: %s needs a store with driver.CanTake", ErrUnsupported, name)
@@ -112,7 +111,6 @@ func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Re
 	return l.one(ctx, c)
 }
 
-// repeats returns an error if a call cannot have the ID.
 func (l *Limiter) repeats(id string) error {
 	switch {
 	case l.store.Powers()&driver.CanID == 0:

@@ -83,7 +83,6 @@ type call struct {
 	result Result
 }
 
-// newCall makes a call that was checked.
 func newCall(key string, cost int64, p *policy) call {
 	return call{Request: driver.Request{Key: key, Cost: cost, Policy: &p.Policy}, policy: p}
 }

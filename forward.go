@@ -166,7 +166,6 @@ func (q *queue) noRoom(want *driver.Request, now time.Time, subjects int, free i
 	}
 }
 
-// alone reports whether somebody waits for the key alone.
 func (q *queue) alone() bool {
 	return slices.ContainsFunc(q.groups, func(g *group) bool { return len(g.wants) == 1 && !g.fixed })
 }

@@ -142,7 +142,6 @@ func (l Limit) Validate() error {
 	return nil
 }
 
-// clip shortens what a caller sent for an error message.
 func clip(s string) string {
 	if len(s) > 80 {
 		return s[:80] + "…"

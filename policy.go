@@ -49,7 +49,6 @@ type policy struct {
 // check and copy them. One that has no place is made again, perhaps in the place of another. It is safe for concurrent use.
 type policies [8]atomic.Pointer[policy]
 
-// of returns the policy of limits under the options of a limiter.
 func (ps *policies) of(opts *Options, limits []Limit) (*policy, error) {
 	i := 0
 	for ; i < len(ps); i++ {
@@ -140,7 +139,6 @@ func (p *policy) check(l Limit, earlier []Limit) error {
 	return nil
 }
 
-// checkCost returns an error for a cost that is wrong or can never fit.
 func (p *policy) checkCost(cost int64) error {
 	if cost < 1 {
 		return fmt.Errorf("%w: %d units; a cost is at least 1, and Peek looks without one", ErrInvalidCost, cost)

@@ -84,7 +84,6 @@ func (qs *queues) tidy(q *queue) {
 	}
 }
 
-// asks reports whether callers ask for the key in turn.
 func (qs *queues) asks(key string) bool {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()

@@ -282,7 +282,6 @@ func (r *Reservation) fullest() (i int) {
 	return i
 }
 
-// key returns the key as the caller wrote it.
 func (r *Reservation) key() string { return strings.TrimPrefix(r.subject, r.limiter.prefix) }
 
 // leave gives back the place of a caller who does not wait for it, and those booked with it. It tries once: they may stay charged.

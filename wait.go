@@ -79,7 +79,6 @@ func (l *Limiter) patience(ctx context.Context) time.Duration {
 	return time.Until(deadline) - time.Duration(l.pace.usual.Load()) - 1
 }
 
-// sleep waits for d, or returns the context's error if that ends first.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil

@@ -116,7 +116,6 @@ func (op *Op) MayCharge() int64 {
 	return 0
 }
 
-// check returns an error if the answer of the operation cannot be one.
 func (op *Op) check() error {
 	if op.Kind != Charge && op.Kind != GiveBack {
 		return nil

@@ -79,7 +79,6 @@ func (g *guard) begin(ctx context.Context, q *question) *attempt {
 	return a
 }
 
-// leave gives the call's place to another one, once.
 func (a *attempt) leave(answered, fromStore bool) {
 	if a.left.CompareAndSwap(false, true) {
 		a.entry.leave(a.began, answered, fromStore)

@@ -156,7 +156,6 @@ func end(policy *driver.Policy, at int64) (last int64) {
 	return last
 }
 
-// add records a charge that leaves at an instant.
 func (d *debt) add(c *charge, end int64) {
 	other, joins := d.leave[end]
 	if !joins && len(d.leave) >= mostEnds { // it joins the last, and both leave at the later instant

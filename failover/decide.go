@@ -73,7 +73,6 @@ func (s *Store) pass(ctx context.Context, b *driver.Batch, after []<-chan struct
 	return nil
 }
 
-// decide has the store carry out charges, or answers in its place.
 func (s *Store) decide(ctx context.Context, b *driver.Batch) error {
 	op := &b.Ops[0]
 	patience := max(s.budget, min(microseconds(op.Within), patientBudgets*s.budget))

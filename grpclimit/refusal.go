@@ -82,7 +82,6 @@ func (o *ServerOptions) fail(call Call, err error) *status.Status {
 	return withRetry(codes.Unavailable, "the call cannot be taken at the moment; retry after "+retry.String(), retry)
 }
 
-// withRetry returns a status with a RetryInfo and more details.
 func withRetry(code codes.Code, message string, retry time.Duration, more ...protoadapt.MessageV1) *status.Status {
 	s, info := status.New(code, message), &errdetails.RetryInfo{RetryDelay: durationpb.New(retry)}
 	if detailed, err := s.WithDetails(append([]protoadapt.MessageV1{info}, more...)...); err == nil {

@@ -99,7 +99,6 @@ func setRetryAfter(h http.Header, d time.Duration) {
 // statusClientClosed is how access logs write "the client closed the request"; no client receives it.
 const statusClientClosed = 499
 
-// fail answers a request without a decision.
 func (o *Options) fail(w http.ResponseWriter, r *http.Request, err error, next http.Handler) {
 	if errors.Is(r.Context().Err(), context.Canceled) {
 		w.WriteHeader(statusClientClosed)

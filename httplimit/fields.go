@@ -230,7 +230,6 @@ const (
 // The structured fields of RFC 9651 are appended to a buffer, where a library would build a tree of items for each
 // response. TestFieldsParseBack in internal/roundtrip compares the two.
 
-// appendMember begins a member of a List.
 func appendMember(b []byte) []byte {
 	if len(b) == 0 {
 		return b

@@ -186,7 +186,6 @@ func (c *ClientAddress) Addr(r *http.Request) (netip.Addr, error) {
 	return addr, nil
 }
 
-// walk follows the hops, starting at a trusted peer.
 func (c *ClientAddress) walk(lines []string, client netip.Addr) netip.Addr {
 	for _, line := range slices.Backward(lines) {
 		for more := true; more; {

@@ -161,7 +161,6 @@ func invisible(c rune) bool {
 	return c >= utf8.RuneSelf && unicode.In(c, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
 }
 
-// foldCase returns one letter for all that differ in case only.
 func foldCase(c rune) rune { return unicode.ToLower(unicode.ToUpper(c)) }
 
 // plainParents counts the segments of a path that every server takes for the parent directory.

@@ -153,7 +153,6 @@ type lease struct {
 	timer   *time.Timer
 }
 
-// keep gives back what is left of a lease at its end.
 func (s *Store) keep(l *lease) {
 	s.work.mu.Lock()
 	defer s.work.mu.Unlock()

@@ -10,7 +10,6 @@ import (
 	"example.com/sash/internal/window"
 )
 
-// all charges several subjects, all or nothing.
 func (s *Store) all(ops []driver.Op) error {
 	defer s.lock(ops)()
 	if ops[0].Policy.Block.Refusals == 0 {

@@ -94,7 +94,6 @@ func (s *Store) Forget(_ context.Context, key string) error {
 	return s.leases(key, false, 0, func(_ int64, l *window.Leases) { l.Forget() })
 }
 
-// leases calls do with the leases of a key and the clock.
 func (s *Store) leases(key string, create bool, more int, do func(now int64, l *window.Leases)) error {
 	return s.beside(key, leasing, create, more, func(sh *shard, sub *subject, now int64) {
 		do(now, &sub.other.leases)

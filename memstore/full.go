@@ -80,7 +80,6 @@ func (sh *shard) grow(now int64, sub *subject, more int) bool {
 
 func (sh *shard) has(more int) bool { return sh.bytes+int64(more) <= sh.most }
 
-// bar keeps a subject from being evicted until an instant.
 func (sh *shard) bar(sub *subject, until int64) {
 	sub.refuses = until
 	if !sub.barred {

@@ -117,7 +117,6 @@ type claim[R any] struct {
 	subject sash.Subject
 }
 
-// claim adds the charges of a request in the layers that apply to it.
 func (g *Gate[R]) claim(d *Decision[R]) error {
 	d.claims = make([]claim[R], 0, min(len(g.layers), sash.MaxSubjects))
 	for i := range g.layers {

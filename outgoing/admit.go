@@ -21,7 +21,6 @@ type admission struct {
 	place   *sash.Reservation  // nil when there is nothing to give back
 }
 
-// admit charges a call, and waits for room for at most patience.
 func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) (admission, error) {
 	ctx := req.Context()
 	began := time.Now()

@@ -246,7 +246,6 @@ func (s *spreads) longest(key string) time.Duration {
 	return d
 }
 
-// last returns the ways of a bucket's last requests.
 func (s *spreads) last(key string) *ways {
 	if w, ok := s.seen.get(key, time.Now()); ok {
 		return w
@@ -283,7 +282,6 @@ func (w *ways) add(d time.Duration, fresh bool, now time.Time) {
 	w.last = now
 }
 
-// all returns the last requests as one stretch.
 func (w *ways) all() (all stretch) {
 	for _, s := range [...]stretch{w.warm[0], w.warm[1], w.fresh[0], w.fresh[1]} {
 		switch {

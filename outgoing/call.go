@@ -82,7 +82,6 @@ func checkKey(key string) error {
 	return nil
 }
 
-// complete checks a route's call, and fills in defaults.
 func (c Call) complete(t *Transport) (Call, error) {
 	for _, key := range c.cooling() {
 		if err := checkKey(key); err != nil {
@@ -144,7 +143,6 @@ func (c *Call) subjects() []sash.Subject {
 	return append([]sash.Subject{own}, c.Also...)
 }
 
-// cooling returns the keys whose cool-downs apply to the call.
 func (c *Call) cooling() []string {
 	keys := []string{c.Key}
 	if c.Account != "" && c.Account != c.Key {

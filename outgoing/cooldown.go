@@ -210,7 +210,6 @@ func newMemory[K comparable, V any](over func(V, time.Time) bool) *memory[K, V] 
 	return &memory[K, V]{over: over, all: make(map[K]V), sweep: memorySweep}
 }
 
-// get returns a value that is not over.
 func (m *memory[K, V]) get(key K, now time.Time) (v V, ok bool) {
 	if v, ok = m.all[key]; ok && m.over(v, now) {
 		return *new(V), false

@@ -193,7 +193,6 @@ func (e *estimate) value(path, text []byte) {
 	}
 }
 
-// outside adds the cost of content that bytes do not bound.
 func (e *estimate) outside(at, kind string) {
 	cost, ok := e.Costs[kind]
 	if !ok {

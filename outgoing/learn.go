@@ -87,7 +87,6 @@ func (c level) now(limit sash.Limit, now time.Time) int64 {
 	return min(c.units+int64(min(max(risen, 0), sash.MaxUnits)), limit.Units)
 }
 
-// lowest returns the level of a limit that is the lowest now.
 func (c *levels) lowest(id levelID, limit sash.Limit, now time.Time) (lowest level, lower bool) {
 	lowest, lower = c.fallen.get(id, now)
 	if held, ok := c.held.get(id, now); ok && !held.suspected && (!lower || held.now(limit, now) < lowest.now(limit, now)) {

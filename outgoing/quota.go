@@ -94,7 +94,6 @@ func lines(h http.Header, name string) []string {
 	return all
 }
 
-// number reads a number that is finite and not negative.
 func number(s string) (float64, bool) {
 	s = strings.TrimSpace(s)
 	if s == "" || strings.Trim(s, "0123456789.") != "" {

@@ -45,7 +45,6 @@ func (s *Store) plain(op *driver.Op) bool {
 		s.wait.Replicas <= 0
 }
 
-// inTurn charges one subject in turn.
 func (s *Store) inTurn(ctx context.Context, ops []driver.Op) error {
 	for len(ops) > 0 {
 		n, err := s.oneScript(ctx, ops[:min(len(ops), mostAtOnce)])
@@ -106,7 +105,6 @@ func (s *Store) Gathers(op *driver.Op) (place int, ok bool) {
 	return 0, true
 }
 
-// many charges different subjects, in one script.
 func (s *Store) many(ctx context.Context, ops []driver.Op) {
 	open := make([]int, len(ops)) // not yet decided
 	for i := range open {
@@ -156,7 +154,6 @@ func (s *Store) decideMany(ctx context.Context, ops []driver.Op, open []int, now
 	return later, at
 }
 
-// cutAnswer cuts the answer to the first request off a reply.
 func cutAnswer(reply string) (answer, rest string, err error) {
 	const failed = 1 << 15
 	if len(reply) >= 2 {
@@ -235,7 +232,6 @@ func (s *Store) any(ctx context.Context, b *driver.Batch) error {
 	return errUnsteady
 }
 
-// packAny writes the argument of any.lua.
 func packAny(ops []driver.Op, now int64) string {
 	args := arguments{all: []byte{0}}
 	each := func(most int64) {

@@ -35,7 +35,6 @@ func Dial(ctx context.Context, addr string, connect func(context.Context) (net.C
 	return w.over(conn), nil
 }
 
-// unmade ends an attempt to connect, and returns its error.
 func (w *watched) unmade(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		w.end(nil) // the server did not answer

@@ -52,7 +52,6 @@ func (s *Store) changeHeld(ctx context.Context, key, arg string) (int64, error) 
 	return bigEndian(reply), nil
 }
 
-// packSpending writes the argument of held_spend.lua.
 func packSpending(s *window.Spending) string {
 	var buf [20]byte
 	b := appendUint(appendUint(appendUint(buf[:0], 5, s.Cost), 7, s.Longest), 7, s.Way)
@@ -81,7 +80,6 @@ const (
 	heldReply   = 33 // bytes before the note
 )
 
-// unpackHeld reads the reply of held_spend.lua.
 func unpackHeld(reply string) (window.Held, error) {
 	if len(reply) < heldReply || len(reply) > heldReply+window.MaxNote {
 		return window.Held{}, fmt.Errorf("redisstore: a script returned %d bytes instead of %d and a note", len(reply), heldReply)

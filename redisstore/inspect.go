@@ -116,7 +116,6 @@ func bigEndian[T string | []byte](b T) (n int64) {
 	return n
 }
 
-// readLog reads the value of a compact log.
 func readLog(value []byte) ([]Entry, error) {
 	var begin int
 	var first, head, last, slots int64

@@ -315,5 +315,4 @@ func unpackCharged(reply string, answer *driver.Answer) string {
 	return reply[:end]
 }
 
-// number reads the first 8 bytes of a reply.
 func number(reply string) uint64 { return binary.BigEndian.Uint64([]byte(reply[:8])) }

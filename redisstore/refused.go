@@ -77,7 +77,6 @@ func apart(err error) bool {
 	return errors.Is(err, driver.ErrApart) || says(err, "TRYAGAIN")
 }
 
-// says reports whether an error of the chain begins with a text.
 func says(err error, start string) bool {
 	return slices.ContainsFunc(chain(err), func(text string) bool { return strings.HasPrefix(text, start) })
 }

@@ -31,7 +31,6 @@ type Wait struct {
 	For      func(reply string) bool // whether to wait at all
 }
 
-// charges reports whether any operation has a cost.
 func charges(ops []driver.Op) bool {
 	for i := range ops {
 		if ops[i].Cost > 0 {

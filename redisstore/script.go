@@ -120,7 +120,6 @@ func around(script *Script, name string, files ...string) *Script {
 	return NewScript(name, load(files...).put("DECIDE", script).source).With(threshold.Scripts)
 }
 
-// put returns the script with another one at a mark.
 func (s *Script) put(mark string, other *Script) *Script {
 	return NewScript(s.Name, strings.Replace(s.source, "-- "+mark+"\n", other.source, 1)).With(threshold.Scripts)
 }
@@ -261,7 +260,6 @@ func appendRequest(b []byte, req *driver.Request, now int64) []byte {
 	return b
 }
 
-// calendarID identifies the windows of a calendar limit.
 func calendarID(l *driver.Limit) int64 {
 	return int64(crc32.ChecksumIEEE([]byte(l.Period.String() + "@" + l.Zone.String())))
 }

@@ -47,7 +47,6 @@ func (s *Store) forget(ctx context.Context, own string) error {
 	return err
 }
 
-// giveBack takes units from at most 1,000 charges of a log.
 func (s *Store) giveBack(ctx context.Context, op *driver.Op) error {
 	own := [1]driver.Op{*op}
 	if op.Policy.Block.Refusals > 0 { // it is no call that is refused
@@ -119,7 +118,6 @@ func (s *Store) beside(kind, own, end string) string {
 	return name
 }
 
-// blockKey returns the name of the key of a subject's block.
 func (s *Store) blockKey(own string) string { return s.beside("block", own, own[len(s.prefix):]) }
 
 // coolDownKey returns the name of the key of a subject's cool-down, in the slot of its sliding log.

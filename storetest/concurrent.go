@@ -124,7 +124,6 @@ func (s *suite) concurrent(calls int, call func(caller int) (int64, error)) int6
 	return sum.Load()
 }
 
-// units returns 1 for an admission.
 func units(res sash.Result, err error) (int64, error) {
 	if res.Allowed {
 		return 1, err

@@ -54,7 +54,6 @@ type scripted struct {
 	gone   bool
 }
 
-// scriptOf returns a case that runs lines.
 func scriptOf(name, promise string, only func(sash.Algorithm) bool, limits, lines string, opts ...sash.Options) testCase {
 	return testCase{name, promise, only, func(s *suite) {
 		s.align(8 * time.Hour)
@@ -81,7 +80,6 @@ var powers = map[string]driver.Powers{
 	"cooling": driver.CanCool, "book": driver.CanSettle, "bookonce": driver.CanID, "bookall": driver.CanAll,
 }
 
-// can reports whether a store can make the calls of a verb.
 func (r *script) can(verb string) bool {
 	has := r.Store.Powers()
 	return has&powers[verb] == powers[verb] &&

@@ -11,7 +11,6 @@ func notCounter(a sash.Algorithm) bool { return a != sash.SlidingCounter }
 func counted(a sash.Algorithm) bool    { return a != sash.GCRA && a != sash.SlidingCounter }
 func extends(a sash.Algorithm) bool    { return a == sash.SlidingLog || a == sash.SlidingBuckets }
 
-// oneAlgorithm picks one algorithm, for cases without a limiter.
 func oneAlgorithm(a sash.Algorithm) bool { return a == sash.SlidingLog }
 
 func blocks(refusals int, window, length time.Duration) sash.Options {

@@ -78,7 +78,6 @@ type suite struct {
 	promise    string
 }
 
-// needs skips the case if the store does not have a power.
 func (s *suite) needs(power driver.Powers) {
 	s.Helper()
 	if s.Store.Powers()&power != power {
@@ -153,7 +152,6 @@ func (s *suite) fill(l *sash.Limiter, key string, cost int64) {
 	}
 }
 
-// align moves the clock to a multiple of d since the epoch.
 func (s *suite) align(d time.Duration) {
 	s.Advance(d - time.Duration(s.Now().UnixMicro()%d.Microseconds())*time.Microsecond)
 }

@@ -74,7 +74,6 @@ func Room(req *driver.Request, statuses []driver.Status) float64 {
 	return least
 }
 
-// byRoom returns the charges that fit, the one with most room first.
 func byRoom(ops []driver.Op, looks []driver.Answer) []int {
 	var fit []int
 	room := make([]float64, len(ops))

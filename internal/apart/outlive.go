@@ -21,7 +21,6 @@ type Left struct {
 
 const mostLeft = 16
 
-// few waits until few callers have left.
 func (l *Left) few(ctx context.Context) error {
 	for l != nil {
 		l.mu.Lock()
@@ -43,7 +42,6 @@ func (l *Left) few(ctx context.Context) error {
 	return nil
 }
 
-// add counts callers who have left, or whose call is over.
 func (l *Left) add(n int) {
 	if l == nil {
 		return

@@ -90,12 +90,10 @@ type plan struct {
 // A step is charges that are decided at once. Their answers are set while they are charged or have refused.
 type step []driver.Op
 
-// key returns the least key of the step.
 func (s step) key() string {
 	return slices.MinFunc(s, func(a, b driver.Op) int { return strings.Compare(a.Key, b.Key) }).Key
 }
 
-// decide charges the steps in the order of their keys.
 func (p *plan) decide(ctx context.Context) (bool, error) {
 	for try := 1; ; {
 		slices.SortFunc(p.steps, func(a, b step) int { return strings.Compare(a.key(), b.key()) })
@@ -178,7 +176,6 @@ func Undo(op *driver.Op) driver.Op {
 	return driver.Op{Kind: driver.Settle, Settlement: driver.Settlement{Request: op.Request, At: a.At, Delay: a.Delay, Source: a.Source}}
 }
 
-// ask has the store decide a step, unless the caller has left.
 func (p *plan) ask(ctx context.Context, s step) error {
 	if err := p.left(); err != nil {
 		return err

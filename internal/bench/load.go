@@ -41,7 +41,6 @@ func (o outcome) perSecond() float64 { return float64(o.Decisions) / o.MS * 1000
 // A decide makes one decision on a key.
 type decide func(ctx context.Context, key string) (allowed bool, err error)
 
-// load decides from goroutines for a time.
 func load(ctx context.Context, decide decide, w workload, d time.Duration) (o outcome, failed error) {
 	names := make([]string, w.keys)
 	for i := range names {
@@ -96,7 +95,6 @@ type contender struct {
 	load          func(w workload, d time.Duration) (outcome, error)
 }
 
-// inProcess is a contender of this program.
 func (b *bench) inProcess(name string, decide decide) contender {
 	return contender{name: name, load: func(w workload, d time.Duration) (outcome, error) {
 		return load(b.ctx, decide, w, d)
@@ -168,7 +166,6 @@ func processorOf(pid int) float64 {
 	return sum(fields[11], fields[12]) * 10_000 // in ticks of 10 ms
 }
 
-// sum adds processor time of programs and of the system.
 func sum(user, system string) float64 {
 	return must(strconv.ParseFloat(user, 64)) + must(strconv.ParseFloat(system, 64))
 }

@@ -137,7 +137,6 @@ func (f figure) String() string {
 	return fmt.Sprintf("%s (%s–%s)", short(f.median()), short(slices.Min(f)), short(slices.Max(f)))
 }
 
-// short formats a number with three digits, or whole above that.
 func short(v float64) string {
 	digits := 0
 	if v != 0 {

@@ -138,7 +138,6 @@ func (s *server) once(by script, in state, n int) float64 {
 	return micros
 }
 
-// memory returns the bytes of a key that has admitted n calls.
 func (s *server) memory(by script, n int) int64 {
 	ctx := context.Background()
 	s.flush()

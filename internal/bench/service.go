@@ -56,7 +56,6 @@ func (b *bench) build(command string) string {
 	return binary
 }
 
-// serve starts sash serve with more arguments.
 func serve(binary, config string, more ...string) *service {
 	s := &service{name: "sash serve", cmd: exec.Command(binary, append([]string{"serve", "--json", "--config", config, "--log-level", "error",
 		"--addr", "127.0.0.1:0", "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, more...)...)}
@@ -67,7 +66,6 @@ func serve(binary, config string, more ...string) *service {
 	return s
 }
 
-// serveOriginal starts Envoy's own service, which it installs.
 func (b *bench) serveOriginal(dir, redis string) (*service, error) {
 	binary := must(filepath.Abs(filepath.Join(b.dir, "service_cmd")))
 	if _, err := os.Stat(binary); err != nil {
@@ -127,7 +125,6 @@ func overGRPC(address, entry string) decide {
 	}
 }
 
-// overHTTP asks sash serve by POST /v1/allow.
 func overHTTP(url, entry string) decide {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}, Timeout: 10 * time.Second}
 	return func(ctx context.Context, key string) (bool, error) {
@@ -149,7 +146,6 @@ func overHTTP(url, entry string) decide {
 	}
 }
 
-// service measures sash serve beside Envoy's own service, on one Redis.
 func (b *bench) service() {
 	s := startRedis()
 	defer s.Stop()

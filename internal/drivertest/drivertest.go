@@ -54,7 +54,6 @@ type Calls struct{ driver.Store }
 // Of returns the calls of a store.
 func Of(store driver.Store) Calls { return Calls{store} }
 
-// do carries out operations, and returns their answers.
 func (c Calls) do(ctx context.Context, b *driver.Batch, kind driver.Kind, sets ...driver.Settlement) (answers []driver.Answer, err error) {
 	for _, set := range sets {
 		b.Ops = append(b.Ops, driver.Op{Kind: kind, Settlement: set})

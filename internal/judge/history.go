@@ -239,7 +239,6 @@ func timelineOf(charges []Charge, at func(Charge) int64) timeline {
 	return l
 }
 
-// upTo returns how many charges are not later than an instant.
 func (l *timeline) upTo(instant int64) int {
 	return sort.Search(len(l.times), func(i int) bool { return l.times[i] > instant })
 }

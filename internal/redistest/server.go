@@ -162,7 +162,6 @@ func (s *Server) Must(t testing.TB, args ...string) any {
 	return reply
 }
 
-// first chooses a free port and starts the server on it.
 func (s *Server) first() error {
 	name := cmp.Or(os.Getenv(EnvServer), "redis-server")
 	var err error
@@ -304,7 +303,6 @@ func (s *Server) Info(t testing.TB, section, field string) string {
 	return fieldOf(text, field)
 }
 
-// fieldOf returns a field of a reply to INFO, or "" if there is none.
 func fieldOf(info, name string) string {
 	_, after, _ := strings.Cut("\r\n"+info, "\r\n"+name+":")
 	value, _, _ := strings.Cut(after, "\r\n")

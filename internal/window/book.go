@@ -221,7 +221,6 @@ func (l *Log) LookFrom(now, at int64, limits []driver.Limit, out []driver.Status
 	}
 }
 
-// lookAhead is Look while bookings lie ahead.
 func (l *Log) lookAhead(now, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
 	until := l.slot(l.head - 1).at
 	for i := range limits {
@@ -276,7 +275,6 @@ func (l *Log) most(now int64, limit *driver.Limit) int64 {
 	return used
 }
 
-// put charges to a new entry before those that are later.
 func (l *Log) put(now, at, cost int64, limits []driver.Limit) {
 	l.room(now, 0, false, limits)
 	q := l.after(at)

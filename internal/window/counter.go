@@ -80,7 +80,6 @@ func (c *Counter) solve(k *count, now, goal int64) int64 {
 	return d
 }
 
-// period returns the window around now: start <= now < end.
 func period(l *driver.Limit, now int64) (start, end int64) {
 	if l.Period != 0 {
 		return l.Bounds(now)
@@ -89,10 +88,8 @@ func period(l *driver.Limit, now int64) (start, end int64) {
 	return start, start + l.Window
 }
 
-// mod returns a modulo b, never negative.
 func mod(a, b int64) int64 { return ((a % b) + b) % b }
 
-// of returns the counter of a limit's window, or nil.
 func (c *Counter) of(limit *driver.Limit) *counter {
 	for i := range c.counters {
 		k := &c.counters[i]

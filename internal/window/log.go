@@ -122,7 +122,6 @@ func (l *Log) leaves(p int, goal uint64) int64 {
 	return l.slot(x).at
 }
 
-// later reports whether an entry is later than now.
 func (l *Log) later(now int64) bool { return l.head > l.lo && l.slot(l.head-1).at > now }
 
 // Look implements State.
@@ -133,7 +132,6 @@ func (l *Log) Look(now, cost int64, limits []driver.Limit, out []driver.Status) 
 	return l.look(now, cost, limits, out)
 }
 
-// look is Look for a log without entries later than now.
 func (l *Log) look(now, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
 	for i := range limits {
 		limit := &limits[i]
@@ -189,7 +187,6 @@ func (l *Log) add(now, cost int64, limits []driver.Limit) (plain bool) {
 	return plain
 }
 
-// widen remembers the longest window and the most units.
 func (l *Log) widen(limits []driver.Limit) {
 	l.keep = max(l.keep, (&driver.Policy{Limits: limits}).Longest())
 	for i := range limits {

@@ -93,7 +93,6 @@ func (g grant) in(domain string) Right {
 	return all
 }
 
-// with returns a copy that has rights in a domain too.
 func (g grant) with(domain string, more Right) grant {
 	all := grant{domain: 0}
 	maps.Copy(all, g)

@@ -46,7 +46,6 @@ type parser struct {
 	seen map[string]int // the line of each name, token and certificate
 }
 
-// parse reads a file. Errors begin with its name and the line.
 func parse(name string, data []byte) (*clients, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%s: the file is larger than %d bytes", name, maxFile)

@@ -86,7 +86,6 @@ func (g *Guard) unauthorized(w http.ResponseWriter, r *http.Request, text string
 	wire.Fail(w, http.StatusUnauthorized, text)
 }
 
-// examine returns the name of a token, or answers the request.
 func (g *Guard) examine(w http.ResponseWriter, r *http.Request, token string) (name string, ok bool) {
 	place := g.place(token)
 	if wait := g.withhold(r.RemoteAddr, place > 0); wait > 0 {
@@ -113,7 +112,6 @@ func (g *Guard) certificate(r *http.Request) string {
 	return "certificate " + cert.Subject.CommonName
 }
 
-// login exchanges the token in a form for a cookie, for browsers.
 func (g *Guard) login(w http.ResponseWriter, r *http.Request) {
 	if len(g.Tokens) == 0 {
 		wire.Fail(w, http.StatusForbidden, "login needs a token: start sash serve with --admin-token-file or SASH_ADMIN_TOKEN")
@@ -132,7 +130,6 @@ func (g *Guard) login(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
-// logout ends the session of a cookie, for all who have a copy of it.
 func (g *Guard) logout(w http.ResponseWriter, r *http.Request) {
 	if cookie, err := r.Cookie(g.cookie); err == nil {
 		g.sessions.end(cookie.Value)

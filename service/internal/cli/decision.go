@@ -55,7 +55,6 @@ func (s *subject) limiter(store driver.Store) (*sash.Limiter, error) {
 	return sash.New(store, opts, limits...)
 }
 
-// limitsOf reads limits, which are named as they were written.
 func limitsOf(texts []string) ([]sash.Limit, error) {
 	limits := make([]sash.Limit, len(texts))
 	for i, text := range texts {
@@ -224,7 +223,6 @@ no difference and may be left out.`,
 	return cmd
 }
 
-// answer writes a decision, and returns errFound for a refusal.
 func (a *app) answer(s *subject, d wire.Decision) error {
 	err := output.Print(a.out, s.json, d, func(t *output.Text) { t.Say("%s", describe(d)) })
 	if err == nil && !d.Allowed {

@@ -62,7 +62,6 @@ func (r *remote) explain(err error) error {
 	return fmt.Errorf("redis at %s: %w", r.client, err)
 }
 
-// redisTopic is a page of help without a command.
 func redisTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "redis",

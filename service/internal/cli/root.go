@@ -154,7 +154,6 @@ func noAddress(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s takes no arguments: give the address with --redis (see %s --help)", cmd.Name(), cmd.CommandPath())
 }
 
-// exactly requires the named argument, and no other.
 func exactly(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -214,7 +213,6 @@ func jsonFlag(f *pflag.FlagSet, into *bool) { f.BoolVar(into, "json", false, "an
 
 func units(n int64) string { return output.Count(n, "unit") }
 
-// instantText writes an instant as the JSON forms do.
 func instantText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
 
 func (a *app) token() *cobra.Command {

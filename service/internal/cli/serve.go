@@ -419,7 +419,6 @@ func (s *serving) encryption(ofGRPC *access.TLSFiles) (err error) {
 	return nil
 }
 
-// administration reads who may use the admin address.
 func (s *serving) administration(tokens string) (err error) {
 	who := &s.opts.AdminAccess
 	if who.Tokens, err = adminTokens(s.adminTokenFile, tokens); err != nil {

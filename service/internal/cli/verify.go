@@ -158,7 +158,6 @@ type verdict struct {
 	Faults []map[string]any `json:"faults"` // one for each key whose history breaks a promise
 }
 
-// judged prints a verdict, and returns errFound if a promise was broken.
 func (a *app) judged(asJSON bool, v *verdict) error {
 	v.Verdict, v.Faults = "kept", []map[string]any{}
 	for _, f := range v.Report.Faults {

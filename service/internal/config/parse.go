@@ -202,7 +202,6 @@ func label(path []Entry) string {
 	return strings.Join(names, ".")
 }
 
-// quote quotes a string that would be ambiguous without quotes.
 func quote(s string) string {
 	if strings.ContainsAny(s, " /=\"\\\n\r\t") {
 		return fmt.Sprintf("%q", s)

@@ -68,7 +68,6 @@ func (b *ruleBody) place(rule *Rule) {
 	}
 }
 
-// readPlace reads the lease of a rule whose scope was read.
 func (b *ruleBody) readPlace(rule *Rule) {
 	fits := leasable(rule.Limits, rule.Options) && (rule.Candidate == nil || leasable(rule.Candidate.Limits, rule.Candidate.Options))
 	switch {

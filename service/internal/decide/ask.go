@@ -106,7 +106,6 @@ func (a *Answer) Foresee(cost int64) {
 	a.refusal()
 }
 
-// take fills in the answer from a limiter's, unless there is an error.
 func (a *Answer) take(res sash.Result, err error) error {
 	if err == nil {
 		a.result(res)

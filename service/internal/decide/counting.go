@@ -245,7 +245,6 @@ func (o *OverLimit) covers(a *Answer) bool {
 	return o != nil && !a.overridden && len(a.limits.named) == 1
 }
 
-// holds refuses a part whose subject is over its limit.
 func (o *OverLimit) holds(a *Answer) bool {
 	if !o.covers(a) {
 		return false

@@ -380,7 +380,6 @@ func (w *waits) with(id string) *step {
 	return nil
 }
 
-// settled forgets what was not used of a booking.
 func (q *queues) settled(p place, id string, used, units int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -409,7 +408,6 @@ func (d *Decider) inQueue(ctx context.Context, req *Request, a *Answer) (taken f
 	}
 }
 
-// booking returns the time that a part's units take in the queue.
 func (a *Answer) booking() (longest time.Duration) {
 	for _, l := range a.limits.named {
 		window := cmp.Or(l.Window, a.queue)

@@ -213,7 +213,6 @@ type sighting struct {
 	n  int
 }
 
-// instances returns the number, or 0 while it is not known.
 func (f *fleet) instances() int { return max(f.floor, int(f.count.Load())) }
 
 // run sends heart-beats until the context ends. Instances that start together do not stay together.

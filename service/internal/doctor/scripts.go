@@ -63,7 +63,6 @@ func (v *visit) try(ctx context.Context, algorithm sash.Algorithm, units int64) 
 	return t, err
 }
 
-// clean removes the keys, even after an interrupt.
 func (t *trial) clean(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()

@@ -91,7 +91,6 @@ type servers struct {
 	user, password, db string // of the first that has them; db begins with a slash
 }
 
-// servers reads servers separated by commas. Each is host:port, or a URL.
 func (r *reader) servers(addrs string) (all servers) {
 	var hosts []string
 	for addr := range strings.SplitSeq(addrs, ",") {

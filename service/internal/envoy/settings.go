@@ -222,7 +222,6 @@ func (r *reader) boolean(name string) bool {
 	return parsed(r, name, "true or false", strconv.ParseBool, func(bool) bool { return true })
 }
 
-// bytes reads a number of bytes; zero is not set.
 func (r *reader) bytes(name string) int {
 	return parsed(r, name, "a number of bytes", strconv.Atoi, func(n int) bool { return n >= 0 })
 }
@@ -240,7 +239,6 @@ func (r *reader) address(host, port, otherwise string) string {
 	return net.JoinHostPort(r.text(host, "0.0.0.0"), r.port(port, otherwise, 0))
 }
 
-// port reads the number of a port, from a least one on.
 func (r *reader) port(name, otherwise string, least uint64) string {
 	p := r.text(name, otherwise)
 	if n, err := strconv.ParseUint(p, 10, 16); err != nil || strconv.FormatUint(n, 10) != p || n < least {

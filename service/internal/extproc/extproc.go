@@ -151,7 +151,6 @@ func (s *Service) wrong(err error) error {
 	return status.Error(codes.InvalidArgument, err.Error())
 }
 
-// handle answers a message, and reports whether it was the last.
 func (p *process) handle(req *ext.ProcessingRequest) (res *ext.ProcessingResponse, last bool, err error) {
 	res = &ext.ProcessingResponse{}
 	p.buffered = p.buffered || req.GetProtocolConfig().GetRequestBodyMode() == filterv3.ProcessingMode_BUFFERED

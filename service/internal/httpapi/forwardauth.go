@@ -239,7 +239,6 @@ type proxied struct {
 	fold   httplimit.PathFold // of its path
 }
 
-// host returns the name of the host, without a port, in one spelling.
 func (p *proxied) host() (string, error) {
 	host, err := p.required("X-Forwarded-Host")
 	return strings.ToLower(strings.TrimSuffix((&url.URL{Host: host}).Hostname(), ".")), err

@@ -117,7 +117,6 @@ func (f *failures) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// follow reports to a connection which state net/http has it in.
 func follow(conn net.Conn, state http.ConnState) {
 	secure, ok := conn.(*tls.Conn)
 	if ok {

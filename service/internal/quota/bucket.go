@@ -44,7 +44,6 @@ type bucket struct {
 	actions []*pb.RateLimitQuotaResponse_BucketAction
 }
 
-// report takes a report, which has not come before an instant.
 func (st *stream) report(b *bucket, usage *pb.RateLimitQuotaUsageReports_BucketQuotaUsage, came time.Time) {
 	now, allowed, denied := st.heard, int64(min(usage.GetNumRequestsAllowed(), math.MaxInt32)), min(usage.GetNumRequestsDenied(), math.MaxInt32)
 	if allowed > 0 || denied > 0 {
@@ -150,7 +149,6 @@ func (st *stream) ask(ctx context.Context, b *bucket, ask decide.Request, now ti
 	}
 }
 
-// undecided logs why nothing was decided, unless the stream has ended.
 func (st *stream) undecided(err error) {
 	if st.ctx.Err() == nil {
 		st.log.Log(slog.LevelError, "no decision: Envoy denies", "error", err, "domain", st.domain)

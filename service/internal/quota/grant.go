@@ -23,7 +23,6 @@ type grant struct {
 // A spare is about a grant and all later ones: how many of their charged units were not spent so far, and never will be, at least.
 type spare struct{ left, ever int64 }
 
-// grant notes units that the next message gives to Envoy.
 func (b *bucket) grant(made *decide.Reservation, units int64, until time.Time) {
 	b.grants = append(b.grants, grant{Reservation: made, units: units, until: until})
 	b.open += units
@@ -69,7 +68,6 @@ func (b *bucket) each(do func(*spare)) {
 	}
 }
 
-// deny denies every request, until a push after a while.
 func (b *bucket) deny(now time.Time, after time.Duration) {
 	if b.due = now.Add(after); b.denied.Sub(now) < standing/2 {
 		b.assign(blanket(false), standing)

@@ -89,7 +89,6 @@ func (d *dialer) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return conn, err
 }
 
-// admit returns an error during the pause of an address.
 func (d *dialer) admit(addr string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

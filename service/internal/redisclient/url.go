@@ -210,7 +210,6 @@ const (
 	poolIdle = time.Minute
 )
 
-// option returns the options of the client. The caller adds the dialer.
 func (t *target) option() rueidis.ClientOption {
 	o := rueidis.ClientOption{
 		InitAddress: t.addrs, Username: t.user, Password: t.password, ClientName: t.name, SelectDB: t.db, AlwaysRESP2: t.resp2,

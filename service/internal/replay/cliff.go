@@ -113,7 +113,6 @@ func (d *Demand) gap() int64 {
 	return math.MaxInt64
 }
 
-// groups returns clients by what they do, if the others do it less.
 func (s *Suggestion) groups() (all []*Cliff) {
 	type deed struct {
 		route  string // "" for several

@@ -325,7 +325,6 @@ func prefix(args ...any) (any, error) {
 	return network.String(), nil
 }
 
-// key joins parts. It returns "" if one is empty.
 func key(args ...any) (any, error) {
 	parts := make([]string, len(args))
 	for i, a := range args {

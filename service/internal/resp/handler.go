@@ -62,7 +62,6 @@ func (r *refusal) Error() string { return r.code + " " + r.text }
 
 func wrong(text string) *refusal { return &refusal{"ERR", text} }
 
-// wrongArity has the words of Redis.
 func wrongArity(command string) *refusal {
 	return wrong("wrong number of arguments for '" + strings.ToLower(command) + "' command")
 }

@@ -40,7 +40,6 @@ type field struct {
 	value any
 }
 
-// object writes fields: a map, or a list of names with a value each.
 func (r *reply) object(all []field) {
 	if r.v3 {
 		r.list('%', int64(len(all)))
@@ -110,7 +109,6 @@ func (r *reply) flag(is bool) {
 	}
 }
 
-// decision has the names and values of the same decision over HTTP.
 func (r *reply) decision(d *wire.Decision) {
 	all := []field{
 		{"allowed", d.Allowed}, {"remaining", d.Remaining}, {"retry_after", d.RetryAfter}, {"reset_after", d.ResetAfter},

@@ -31,7 +31,6 @@ var (
 	scriptOperand = regexp.MustCompile(`^\s*(?:(KEYS|ARGV)\s*\[\s*(\d{1,3})\s*\]|'([^'\\\n]*)'|"([^"\\\n]*)"|(-?\d+))\s*(,|$)`)
 )
 
-// parseScript returns the operands behind the name of the command.
 func parseScript(script string) (all []operand, err error) {
 	call := scriptCall.FindStringSubmatch(script)
 	for more := call != nil && len(script) <= maxScript; more; {
@@ -75,7 +74,6 @@ func (s *scripts) add(script []byte, call []operand) (sum string) {
 	return sum
 }
 
-// eval reads EVAL script numkeys [key …] [argument …].
 func eval(c *conn, args [][]byte) (d decision, err error) {
 	call, err := parseScript(string(args[0]))
 	if err != nil {

@@ -148,7 +148,6 @@ func selectDatabase(_ context.Context, c *conn, args [][]byte) error {
 	return c.ok(nil)
 }
 
-// info has what clients look for before they send commands.
 func info(_ context.Context, c *conn, _ [][]byte) error {
 	c.out.text("# Server\r\nserver_name:sash\r\nredis_version:" + speaks + "\r\nredis_mode:standalone\r\n\r\n" +
 		"# Persistence\r\nloading:0\r\n\r\n# Replication\r\nrole:master\r\n")

@@ -32,7 +32,6 @@ var errManyBytes = errors.New("too many bytes of large requests are under way: s
 // perMessage is about what protobuf needs for a message in another, beside its texts.
 const perMessage = 64
 
-// weight returns about how many bytes of memory a request has.
 func weight(req *pb.RateLimitRequest) int64 {
 	n := len(req.GetDomain()) + perMessage*len(req.GetDescriptors())
 	for _, d := range req.GetDescriptors() {

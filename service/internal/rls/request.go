@@ -91,7 +91,6 @@ var units = []unit{
 	{typev3.RateLimitUnit_SECOND, pb.RateLimitResponse_RateLimit_SECOND, time.Second},
 }
 
-// requestLimit reads the request limit of a descriptor; nil is none.
 func requestLimit(o *common.RateLimitDescriptor_RateLimitOverride) (*sash.Limit, error) {
 	if o == nil {
 		return nil, nil
@@ -268,7 +267,6 @@ func describeRequest(req *pb.RateLimitRequest, parts []decide.Part, answers []de
 	return all
 }
 
-// merge adds copies of what is not there yet.
 func merge(into, of map[string]any) {
 	for key, value := range of {
 		inner, nested := value.(map[string]any)

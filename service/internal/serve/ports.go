@@ -138,7 +138,6 @@ func (s *instance) ready() func(context.Context) error {
 	}
 }
 
-// health is that of the store, if there are limits to decide by.
 func (s *instance) health() degrade.Health {
 	h := s.store.Health()
 	if h.Status == "ok" && len(s.decider.Config().Domains()) == 0 {

@@ -73,7 +73,6 @@ type ruleCounts struct {
 	tried, refused atomic.Uint64 // requests that the rule's candidate was tried on, and those that it refused
 }
 
-// count counts a part of a request that the rule decided.
 func (c *ruleCounts) count(a *decide.Answer, outcome decide.Outcome, origin decide.Origin) {
 	if outcome == decide.Allowed && a.Candidate != nil && a.Candidate.Refused {
 		outcome = doubted

@@ -232,7 +232,6 @@ func (s *settings) endpoint() string {
 	return u.String()
 }
 
-// pairs reads key=value,key=value with percent-encoded values.
 func (s *settings) pairs(text, from string, pair func(key, value string)) {
 	for part := range strings.SplitSeq(text, ",") {
 		if strings.TrimSpace(part) == "" {

@@ -255,7 +255,6 @@ func (w *worker) work(ctx context.Context) {
 	}
 }
 
-// pick draws a subject that does not rest, half of the time a hot one.
 func (w *worker) pick() (int, bool) {
 	now := time.Now()
 	for range 8 {

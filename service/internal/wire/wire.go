@@ -175,7 +175,6 @@ func exact(body []byte) error {
 	return nil
 }
 
-// explain puts a decoding error into the words of the sender.
 func explain(err error) string {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError

@@ -185,7 +185,6 @@ func (b *batch) fit(remaining int64) int {
 	return max(1, len(fits))
 }
 
-// admit answers the first n calls, whose sum is charged.
 func (b *batch) admit(n int, res driver.Answer) {
 	later := sum(b.open[:n])
 	for _, c := range b.open[:n] {
@@ -202,7 +201,6 @@ func (b *batch) admit(n int, res driver.Answer) {
 	b.open = b.open[n:]
 }
 
-// refuse answers every call with the cost of the refused one.
 func (b *batch) refuse(res driver.Answer, cost int64) {
 	b.open = slices.DeleteFunc(b.open, func(c *call) bool {
 		if c.req.Cost != cost {

@@ -136,7 +136,6 @@ func called(o *replay.Outcome) string { return shown(cmp.Or(o.Policy, strings.Jo
 
 var per = regexp.MustCompile(`([0-9])/`) // of a limit
 
-// words returns what a candidate is, as the beginning of a sentence.
 func words(o *replay.Outcome) string {
 	return shown(cmp.Or(o.Policy, "At most "+per.ReplaceAllString(strings.Join(o.Limits, " and "), "$1 in ")))
 }
