@@ -24,7 +24,7 @@ type forward struct {
 	back chan struct{} // closed when it is back
 	free int64         // units that are known to have come back, and that nobody asked for since
 	gaps []gap         // by their instants
-	came time.Time     // when the last of either was recorded
+	came time.Time     // when somebody gave back the last of either
 
 	polls bool          // units came back now, so that other processes may give some back, too
 	found bool          // the store had room of which nobody knew here
@@ -114,7 +114,6 @@ func (q *queue) wake() {
 
 // gain records units that came back now, or a place that was given back before it begins. The caller holds the mutex.
 func (q *queue) gain(g gap) {
-	q.came = time.Now()
 	if g.starts.IsZero() {
 		q.free, q.polls = add(q.free, g.units), true
 	} else {
