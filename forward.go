@@ -11,9 +11,9 @@ import (
 	"example.com/sash/driver"
 )
 
-// Units come back to a key by a settlement, a reward, a reset or higher limits, and by places that are given back before they begin. That
-// leaves room before the first place of those who wait. So the first caller asks the store to bring its place forward to now,
-// which frees the place that it had, and the next one asks when that would have begun.
+// Units come back to a key by a settlement, a reward or higher limits, and by places that are given back before they begin. That leaves
+// room before the first place of those who wait. So the first caller asks the store to bring its place forward to now, which frees the
+// place that it had, and the next one asks when that would have begun.
 //
 // A caller asks when its cost is covered by what this process knows to be free: units that came back, and places that were given back.
 // A store that has no room leaves the place as it is: other processes may have taken the units, or bookings behind it would be delayed.
