@@ -11,9 +11,9 @@ import (
 	"example.com/sash/driver"
 )
 
-// Units come back to a key by a settlement, a reward, a reset or higher limits, and by places that are given back before they begin. That
-// leaves room before the first place of those who wait. So the first caller asks the store to bring its place forward to now,
-// which frees the place that it had, and the next one asks when that would have begun.
+// Units come back to a key by a settlement, a reward or higher limits, and by places that are given back before they begin. That leaves
+// room before the first place of those who wait. So the first caller asks the store to bring its place forward to now, which frees the
+// place that it had, and the next one asks when that would have begun.
 //
 // A caller asks when its cost is covered by what this process knows to be free: units that came back, and places that were given back.
 // A store that has no room leaves the place as it is: other processes may have taken the units, or bookings behind it would be delayed.
@@ -24,7 +24,7 @@ type forward struct {
 	back chan struct{} // closed when it is back
 	free int64         // units that are known to have come back, and that nobody asked for since
 	gaps []gap         // by their instants
-	came time.Time     // when the last of either was recorded
+	came time.Time     // when somebody gave back the last of either
 
 	polls bool          // units came back now, so that other processes may give some back, too
 	found bool          // the store had room of which nobody knew here
@@ -114,7 +114,6 @@ func (q *queue) wake() {
 
 // gain records units that came back now, or a place that was given back before it begins. The caller holds the mutex.
 func (q *queue) gain(g gap) {
-	q.came = time.Now()
 	if g.starts.IsZero() {
 		q.free, q.polls = add(q.free, g.units), true
 	} else {

@@ -177,7 +177,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	c := newCall(key, 0, l.policy)
 	c.kind = driver.Forget
 	_, err = l.one(ctx, c)
-	l.queues.give(key, gap{units: MaxUnits}, err == nil)
+	l.queues.give(key, gap{}, false) // to those who ask: the store knows no place any more
 	return err
 }
 

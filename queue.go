@@ -221,6 +221,7 @@ func (qs *queues) give(key string, back gap, sure bool) {
 		return
 	}
 	if sure {
+		q.came = time.Now()
 		q.gain(back)
 	}
 	if q.returns, q.last = q.returns+1, (Result{}); len(q.asking) > 0 {
