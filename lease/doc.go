@@ -16,7 +16,7 @@
 // # How
 //
 // The holder of a key knows its leases, the demand, and what the home has last refused. A call spends from a lease in one step. When
-// the leases will be used up within two ways, the holder sends one caller on an errand: its process asks the home for the next lease in
+// the leases will be used up within two ways, the holder has one caller fetch: its process asks the home for the next lease in
 // the background, and the call itself does not wait. The home decides the first call of a key, and keys with less than two in a lease.
 //
 // A lease is as many units as callers ask for during one longest lease, and at most an eighth of what is left. If that is less than the
@@ -26,7 +26,7 @@
 //
 // The home decides alone under limits of fewer than 64 units, with [New] 16, under policies with a calendar limit or a block, and under
 // those that charge refused calls. It also decides bookings, peeks, partial calls, calls over several subjects and those with an ID. Of
-// the calls that two errands brought nothing for, or that have waited for four ways, eight at a time go home. None waits for over 4 s.
+// the calls that two fetches brought nothing for, or that have waited for four ways, eight at a time go home. None waits for over 4 s.
 //
 // # Never more
 //
@@ -40,7 +40,7 @@
 // An answer that is lost, a process that dies, or a holder that loses its state loses units: nobody spends them, and they stay charged
 // until they leave the window. Units are taken out of a lease, in one step of the holder, before they go back.
 //
-// A region has one errand for a key at a time, and one lease that has not started, so every region gets a lease in turn. One that nobody
+// A region has one fetch for a key at a time, and one lease that has not started, so every region gets a lease in turn. One that nobody
 // calls gives back what it has when its lease ends.
 //
 // # When the home is silent

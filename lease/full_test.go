@@ -22,8 +22,8 @@ func (s strait) Do(ctx context.Context, b *driver.Batch) error {
 	return s.Store.Do(ctx, b)
 }
 
-// A process that goes on no further errand gives it up: another process of the region goes on it at once.
-func TestAProcessOfManyErrandsGivesOneUp(t *testing.T) {
+// A process that starts no further fetch gives it up: another process of the region fetches at once.
+func TestAProcessOfManyFetchesGivesOneUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		region := memstore.New(nil)
 		store := Must(Shared(strait{memstore.New(nil)}, region, time.Second, nil))(t)
@@ -36,14 +36,14 @@ func TestAProcessOfManyErrandsGivesOneUp(t *testing.T) {
 		}
 		allow("a")
 		allow("b")
-		go allow("a") // goes on an errand
+		go allow("a") // fetches
 		synctest.Wait()
 		allow("b") // would go on one
 		held, err := region.Spend(t.Context(), window.Spending{
 			Key: string(identify(&driver.Request{Key: "b", Policy: l.Policy()})), Cost: 1, Longest: 1e6, Way: 100_000,
 		})
-		if err != nil || held.Errand == 0 {
-			t.Errorf("another process gets %+v, %v; want the errand", held, err)
+		if err != nil || held.Fetch == 0 {
+			t.Errorf("another process gets %+v, %v; want the fetch", held, err)
 		}
 		time.Sleep(5 * time.Second)
 	})

@@ -45,7 +45,7 @@ func (h holder) spend(ctx context.Context, name id, s window.Spending) (held win
 	return held, err
 }
 
-func (h holder) bring(ctx context.Context, name id, e window.Errand) (kept bool, err error) {
+func (h holder) bring(ctx context.Context, name id, e window.Fetch) (kept bool, err error) {
 	defer caught(&err)
 	e.Key = string(name)
 	if kept, err = h.Bring(ctx, e); errors.Is(err, memstore.ErrFull) {
@@ -79,11 +79,11 @@ func caught(err *error) {
 	}
 }
 
-// A note is the home's answer to an errand as a holder keeps it: the instant, the refusals, and the status of each limit, all numbers.
-const noteHead, noteStatus = 2 * 8, 4 * 8 // bytes
+// A reply is the home's answer to a fetch as a holder keeps it: the instant, the refusals, and the status of each limit, all numbers.
+const replyHead, replyStatus = 2 * 8, 4 * 8 // bytes
 
-// note writes an answer.
-func note(a *driver.Answer) string {
+// encode writes an answer as a reply.
+func encode(a *driver.Answer) string {
 	numbers := []int64{a.At, int64(a.Refusals)}
 	for _, s := range a.Statuses() {
 		numbers = append(numbers, s.Remaining, s.Retry, s.Release, s.Reset)
@@ -92,31 +92,31 @@ func note(a *driver.Answer) string {
 	return string(b)
 }
 
-func number(note string, at int) int64 {
-	return int64(binary.LittleEndian.Uint64([]byte(note[at : at+8])))
+func number(reply string, at int) int64 {
+	return int64(binary.LittleEndian.Uint64([]byte(reply[at : at+8])))
 }
 
 // reads sets the answer to a call that a lease has paid for, that the home has refused, or for which it has booked a lease
-// that starts later, from the holder's note. It reports whether the note could be read.
+// that starts later, from the holder's reply. It reports whether the reply could be read.
 func reads(held *window.Held, policy *driver.Policy, answer *driver.Answer) bool {
-	note := held.Note
+	reply := held.Reply
 	var all [driver.MaxLimits]driver.Status
 	statuses := all[:len(policy.Limits)]
-	if len(note) != noteHead+noteStatus*len(statuses) {
+	if len(reply) != replyHead+replyStatus*len(statuses) {
 		return false
 	}
 	least := int64(driver.MaxUnits)
 	for i := range statuses {
-		from := noteHead + noteStatus*i
+		from := replyHead + replyStatus*i
 		statuses[i] = driver.Status{
-			Remaining: number(note, from),
-			Retry:     max(0, number(note, from+8)-held.Noted),
-			Release:   max(0, number(note, from+16)-held.Noted),
-			Reset:     max(0, number(note, from+24)-held.Noted),
+			Remaining: number(reply, from),
+			Retry:     max(0, number(reply, from+8)-held.ReplyAge),
+			Release:   max(0, number(reply, from+16)-held.ReplyAge),
+			Reset:     max(0, number(reply, from+24)-held.ReplyAge),
 		}
 		least = min(least, statuses[i].Remaining)
 	}
-	at, refusals := number(note, 0), uint64(number(note, 8))
+	at, refusals := number(reply, 0), uint64(number(reply, 8))
 	source := driver.FromLease
 	switch {
 	case held.Spent:
@@ -126,7 +126,7 @@ func reads(held *window.Held, policy *driver.Policy, answer *driver.Answer) bool
 		}
 	case refusals != 0:
 		source = driver.FromCache
-		at += held.Noted
+		at += held.ReplyAge
 		for i := range statuses {
 			if refusals&(1<<i) != 0 {
 				statuses[i].Retry = max(statuses[i].Retry, held.Refused)
@@ -147,8 +147,8 @@ func reads(held *window.Held, policy *driver.Policy, answer *driver.Answer) bool
 }
 
 type lease struct {
-	errandName
-	fetched time.Time // when its errand began, by this process's clock
+	fetchName
+	fetched time.Time // when its fetch began, by this process's clock
 	grant   driver.Settlement
 	timer   *time.Timer
 }
@@ -156,7 +156,7 @@ type lease struct {
 func (s *Store) keep(l *lease) {
 	s.work.mu.Lock()
 	defer s.work.mu.Unlock()
-	s.work.leases[l.errandName] = l
+	s.work.leases[l.fetchName] = l
 	ends := l.fetched.Add(time.Duration(l.grant.Delay)*time.Microsecond + s.longest)
 	l.timer = time.AfterFunc(time.Until(ends), func() { s.over(l) })
 }
@@ -164,9 +164,9 @@ func (s *Store) keep(l *lease) {
 func (s *Store) over(l *lease) {
 	done := make(chan struct{})
 	s.work.mu.Lock()
-	held := s.work.leases[l.errandName] == l
+	held := s.work.leases[l.fetchName] == l
 	if held {
-		delete(s.work.leases, l.errandName)
+		delete(s.work.leases, l.fetchName)
 		s.work.doing[done] = struct{}{}
 	}
 	s.work.mu.Unlock()
@@ -197,7 +197,7 @@ func (s *Store) settle(ctx context.Context, set driver.Settlement, units int64) 
 
 func (s *Store) returnWithin() time.Duration { return max(s.home.within, usualWithin) }
 
-// Release gives back the rest of all leases that this process has fetched, and of what errands under way bring, for a process that shuts
+// Release gives back the rest of all leases that this process has fetched, and of what fetches under way bring, for a process that shuts
 // down. Later calls get new leases. The error says how many were not given back; their units stay charged until they leave the window.
 func (s *Store) Release(ctx context.Context) error {
 	failed, why := s.release(ctx)
@@ -206,14 +206,14 @@ func (s *Store) Release(ctx context.Context) error {
 	if failed += more; failed+left == 0 {
 		return nil
 	}
-	return fmt.Errorf("lease: %d leases could not be given back, and %d errands are under way: %w", failed, left, cmp.Or(ctx.Err(), why, last))
+	return fmt.Errorf("lease: %d leases could not be given back, and %d fetches are under way: %w", failed, left, cmp.Or(ctx.Err(), why, last))
 }
 
 // release gives back the leases that this process has now. It returns of how many it could not, and one of the reasons.
 func (s *Store) release(ctx context.Context) (failed int, why error) {
 	s.work.mu.Lock()
 	all := s.work.leases
-	s.work.leases = make(map[errandName]*lease)
+	s.work.leases = make(map[fetchName]*lease)
 	s.work.mu.Unlock()
 	var mu sync.Mutex // guards the results
 	var together sync.WaitGroup

@@ -41,8 +41,8 @@ type (
 	Spending = window.Spending
 	// Held is what a Holder answers.
 	Held = window.Held
-	// An Errand brings a lease to a Holder.
-	Errand = window.Errand
+	// A Fetch brings a lease to a Holder.
+	Fetch = window.Fetch
 )
 
 // Options of Shared. The zero value is the default.
@@ -102,7 +102,7 @@ func makeStore(next driver.Store, h window.Holder, longest time.Duration, least 
 	}
 	s := &Store{Passthrough: driver.Passthrough{Store: next}, longest: longest, least: least, holder: holder{h}}
 	s.home.within, s.home.direct = cmp.Or(within, usualWithin), make(chan struct{}, mostDirect)
-	s.work = work{most: mostLeases, errands: make(map[id]*errand), leases: make(map[errandName]*lease), doing: make(map[chan struct{}]struct{})}
+	s.work = work{most: mostLeases, fetches: make(map[id]*fetch), leases: make(map[fetchName]*lease), doing: make(map[chan struct{}]struct{})}
 	return s, nil
 }
 
@@ -153,14 +153,14 @@ func (s *Store) decide(ctx context.Context, req driver.Request) (answer driver.A
 			return driver.Answer{}, err
 		}
 		call.Again = true
-		var out *errand
-		if held.Errand > 0 {
+		var out *fetch
+		if held.Fetch > 0 {
 			out = s.send(ctx, name, req, &held)
 		}
 		switch {
 		case held.Spent || held.Refused > 0:
 			if !reads(&held, req.Policy, &answer) {
-				return driver.Answer{}, errNote
+				return driver.Answer{}, errReply
 			}
 			return answer, nil
 		case held.Down:
@@ -185,7 +185,7 @@ func (s *Store) decide(ctx context.Context, req driver.Request) (answer driver.A
 	}
 }
 
-var errNote = errors.New("lease: the holder returned a note that this version did not write: " +
+var errReply = errors.New("lease: the holder returned a reply that this version did not write: " +
 	"processes of one region use one version, or leases under a prefix of their own")
 
 // exact lets the home decide the call alone. The region learns of a refusal.
@@ -193,15 +193,15 @@ func (s *Store) exact(ctx context.Context, name id, req driver.Request) (driver.
 	answer, err := s.guarded(ctx, req)
 	if err == nil && answer.Check(req.Policy) == nil && !answer.Allowed() {
 		// If that fails, others ask the home themselves.
-		_, _ = s.holder.bring(ctx, name, window.Errand{
-			Longest: s.longest.Microseconds(), Rest: answer.Remaining(), Note: note(&answer),
+		_, _ = s.holder.bring(ctx, name, window.Fetch{
+			Longest: s.longest.Microseconds(), Rest: answer.Remaining(), Reply: encode(&answer),
 			Refused: s.standsFor(&answer, req.Policy), RefusedCost: min(req.Cost, answer.Remaining()+1),
 		})
 	}
 	return answer, err
 }
 
-// guarded lets the home decide, unless it is silent. Where the own share can answer, it has no longer than an errand.
+// guarded lets the home decide, unless it is silent. Where the own share can answer, it has no longer than a fetch.
 func (s *Store) guarded(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if !s.home.may() {
 		return driver.Answer{}, s.home.down()
@@ -258,7 +258,7 @@ func (s *Store) Silent(d time.Duration) (said string) {
 	return said
 }
 
-// way returns how long an errand takes, in microseconds, at most half of a longest lease: a lease is of use if it lasts two ways.
+// way returns how long a fetch takes, in microseconds, at most half of a longest lease: a lease is of use if it lasts two ways.
 func (s *Store) way() int64 { return min(s.home.way.Load(), s.longest.Microseconds()/2) }
 
 // pass has the store carry out a batch that made the charges which it corrects, home or region, as that store knows them. The
@@ -291,7 +291,7 @@ func (s *Store) forget(ctx context.Context, b *driver.Batch) error {
 	if err := s.holder.forget(ctx, name); err != nil {
 		return err
 	}
-	if out := s.work.errand(name); out != nil { // what it charges after the reset would be missing
+	if out := s.work.fetch(name); out != nil { // what it charges after the reset would be missing
 		select {
 		case <-out.done:
 		case <-ctx.Done():

@@ -115,7 +115,7 @@ func (o *Own) decide(ctx context.Context, req driver.Request, policy *driver.Pol
 // seldom: others would wait for nothing.
 type home struct {
 	within time.Duration // the longest time to fetch a lease
-	way    atomic.Int64  // how long the answer to an errand takes, in microseconds; 0 before the first
+	way    atomic.Int64  // how long the answer to a fetch takes, in microseconds; 0 before the first
 	direct chan struct{} // holds one for each call that has waited for leases in vain, while the home decides it
 
 	mu     sync.Mutex
@@ -126,7 +126,7 @@ type home struct {
 }
 
 const (
-	firstPause = 250 * time.Millisecond // after an errand that failed; twice as long after the next
+	firstPause = 250 * time.Millisecond // after a fetch that failed; twice as long after the next
 	lastPause  = 4 * time.Second
 	leastSlow  = 100 * time.Millisecond // a failure that comes earlier is an answer of the home
 	mostDirect = 8                      // calls at once that the home decides since leases do not come
@@ -167,7 +167,7 @@ func (h *home) answered() {
 	h.silent, h.cause = 0, nil
 }
 
-// failed counts an errand that failed after a time, and returns the pause after it. A failure at once is no silence.
+// failed counts a fetch that failed after a time, and returns the pause after it. A failure at once is no silence.
 func (h *home) failed(cause error, took time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -201,6 +201,6 @@ func (h *home) down() error {
 
 // slow returns the error of a call that has found no lease and no place among those that the home decides instead.
 func (h *home) slow(longest time.Duration) error {
-	return fmt.Errorf("lease: an errand to the home store takes %v, and leases of %v do not last until callers have them: use a longer lease, "+
+	return fmt.Errorf("lease: a fetch to the home store takes %v, and leases of %v do not last until callers have them: use a longer lease, "+
 		"of at least four trips to the home: %w", time.Duration(h.way.Load())*time.Microsecond, longest, sash.ErrUnavailable)
 }

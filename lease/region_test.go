@@ -127,7 +127,7 @@ func TestASilentHomeIsAskedByOneCallAtATime(t *testing.T) {
 				time.Sleep(trip / 60)
 			}
 			time.Sleep(5 * time.Second)
-			if n := most.Load(); n > 8+8 { // with errands and settlements
+			if n := most.Load(); n > 8+8 { // with fetches and settlements
 				t.Errorf("%d calls go home at once", n)
 			}
 			home.cut.Store(true)

@@ -19,13 +19,13 @@ import (
 	"example.com/sash/memstore"
 )
 
-// A process that ends waits for its errands and gives back what they bring: nothing of it stays charged.
-func TestReleaseWaitsForErrands(t *testing.T) {
+// A process that ends waits for its fetches and gives back what they bring: nothing of it stays charged.
+func TestReleaseWaitsForFetches(t *testing.T) {
 	for _, patient := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			home := newFar(trip / 2)
 			ls, store := newRegion(t, home, 1, 3*time.Second, time.Hour, sash.PerHour(10_000))
-			for _, patience := range []time.Duration{2 * trip, trip * 3 / 4} { // alone, and then on an errand, which goes on
+			for _, patience := range []time.Duration{2 * trip, trip * 3 / 4} { // alone, and then on a fetch, which goes on
 				ctx, leave := context.WithCancel(t.Context())
 				time.AfterFunc(patience, leave)
 				_, _ = ls[0].Allow(ctx, "k")
@@ -38,7 +38,7 @@ func TestReleaseWaitsForErrands(t *testing.T) {
 			err := store.Release(ctx)
 			if !patient {
 				if err == nil || !strings.Contains(err.Error(), "under way") {
-					t.Errorf("errands are under way, and Release returns %v", err)
+					t.Errorf("fetches are under way, and Release returns %v", err)
 				}
 			} else if err != nil {
 				t.Error(err)
@@ -81,7 +81,7 @@ func TestReleaseSaysWhy(t *testing.T) {
 	}
 }
 
-// A holder that panics fails calls, and not the process: errands and returns run in the background.
+// A holder that panics fails calls, and not the process: fetches and returns run in the background.
 func TestAHolderThatPanics(t *testing.T) {
 	for _, method := range []string{"Spend", "Bring", "Return", "Forget"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -125,7 +125,7 @@ func (p *trapped) Spend(ctx context.Context, s window.Spending) (window.Held, er
 	return p.Store.Spend(ctx, s)
 }
 
-func (p *trapped) Bring(ctx context.Context, e window.Errand) (bool, error) {
+func (p *trapped) Bring(ctx context.Context, e window.Fetch) (bool, error) {
 	p.at("Bring")
 	return p.Store.Bring(ctx, e)
 }
@@ -237,7 +237,7 @@ func TestARegionNearTheHomeGetsNoLessThanOneFarAway(t *testing.T) {
 			}
 		}
 		group.Wait()
-		time.Sleep(time.Second) // errands end
+		time.Sleep(time.Second) // fetches end
 		all := int64(0)
 		for i := range admitted {
 			all += admitted[i].Load()

@@ -141,8 +141,8 @@ func (s *simulation) judgeCrowd() {
 	}
 }
 
-// judgeCalls checks that a process calls home at most three times for each call, for an errand asks twice and gives back, and
-// that few of its calls are under way at once: those of its two callers, an errand for each of two keys, and settlements,
+// judgeCalls checks that a process calls home at most three times for each call, for a fetch asks twice and gives back, and
+// that few of its calls are under way at once: those of its two callers, a fetch for each of two keys, and settlements,
 // of which each lease has one.
 func (s *simulation) judgeCalls() {
 	for _, p := range s.lives {
@@ -211,7 +211,7 @@ func TestSimulation(t *testing.T) {
 // arrives lets a lease last from when its answer arrives.
 type arrives struct{ simHolder }
 
-func (h arrives) Bring(ctx context.Context, e window.Errand) (kept bool, err error) {
+func (h arrives) Bring(ctx context.Context, e window.Fetch) (kept bool, err error) {
 	if e.Units > 0 {
 		e.Longest += h.clock() - e.Began
 	}
@@ -232,7 +232,7 @@ func (h twice) Return(ctx context.Context, key string, began, keep int64) (int64
 // denies is a holder that keeps leases and says that it does not.
 type denies struct{ simHolder }
 
-func (h denies) Bring(ctx context.Context, e window.Errand) (bool, error) {
+func (h denies) Bring(ctx context.Context, e window.Fetch) (bool, error) {
 	_, err := h.simHolder.Bring(ctx, e)
 	return false, err
 }
@@ -240,7 +240,7 @@ func (h denies) Bring(ctx context.Context, e window.Errand) (bool, error) {
 // hurries starts leases at once that the home has booked for later.
 type hurries struct{ simHolder }
 
-func (h hurries) Bring(ctx context.Context, e window.Errand) (bool, error) {
+func (h hurries) Bring(ctx context.Context, e window.Fetch) (bool, error) {
 	e.Longest += e.Delay
 	e.Delay = 0
 	return h.simHolder.Bring(ctx, e)

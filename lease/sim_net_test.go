@@ -257,7 +257,7 @@ func (h simHolder) Spend(ctx context.Context, s window.Spending) (window.Held, e
 }
 
 // Bring implements window.Holder.
-func (h simHolder) Bring(ctx context.Context, e window.Errand) (bool, error) {
+func (h simHolder) Bring(ctx context.Context, e window.Fetch) (bool, error) {
 	return simHold(ctx, h, func(holder *memstore.Store) (bool, error) { return holder.Bring(context.Background(), e) })
 }
 

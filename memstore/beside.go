@@ -78,7 +78,7 @@ func (s *Store) Spend(_ context.Context, sp window.Spending) (held window.Held, 
 }
 
 // Bring implements [window.Holder]. The only error is [ErrFull].
-func (s *Store) Bring(_ context.Context, e window.Errand) (kept bool, err error) {
+func (s *Store) Bring(_ context.Context, e window.Fetch) (kept bool, err error) {
 	err = s.leases(e.Key, true, window.GrowsBy(&e), func(now int64, l *window.Leases) { kept = l.Bring(now, &e) })
 	return kept, err
 }

@@ -319,8 +319,8 @@ func TestTheHeapStaysWithinTheBound(t *testing.T) {
 		"leases": func(ctx context.Context, s *memstore.Store, _ [3]*sash.Limiter, i int) error {
 			key, long := fmt.Sprint(i%7000), time.Hour.Microseconds()
 			held, err := s.Spend(ctx, window.Spending{Key: key, Cost: 1, Longest: long})
-			if err == nil && held.Errand > 0 {
-				_, err = s.Bring(ctx, window.Errand{Key: key, Began: held.At, Longest: long, Units: 1, Rest: -1, Note: strings.Repeat("n", 100)})
+			if err == nil && held.Fetch > 0 {
+				_, err = s.Bring(ctx, window.Fetch{Key: key, Began: held.At, Longest: long, Units: 1, Rest: -1, Reply: strings.Repeat("n", 100)})
 			}
 			return err
 		},

@@ -116,10 +116,10 @@ func FuzzHeld(f *testing.F) {
 			}
 			return
 		}
-		if h.At < 0 || h.Left < 0 || h.Refused < 0 || h.Wait < 0 || h.Rest < -1 || len(h.Note) > window.MaxNote {
+		if h.At < 0 || h.Left < 0 || h.Refused < 0 || h.Wait < 0 || h.Rest < -1 || len(h.Reply) > window.MaxReply {
 			t.Errorf("%q is %+v", reply, h)
 		}
-		if !h.Spent && h.Refused == 0 && !h.Down && !h.Alone && h.Errand == 0 && h.Wait == 0 {
+		if !h.Spent && h.Refused == 0 && !h.Down && !h.Alone && h.Fetch == 0 && h.Wait == 0 {
 			t.Errorf("%q says nothing", reply)
 		}
 	})

@@ -24,8 +24,8 @@ func (s *Store) Spend(ctx context.Context, spending window.Spending) (window.Hel
 }
 
 // Bring implements [window.Holder].
-func (s *Store) Bring(ctx context.Context, e window.Errand) (kept bool, err error) {
-	n, err := s.changeHeld(ctx, e.Key, packErrand(&e))
+func (s *Store) Bring(ctx context.Context, e window.Fetch) (kept bool, err error) {
+	n, err := s.changeHeld(ctx, e.Key, packFetch(&e))
 	return n > 0, err
 }
 
@@ -61,12 +61,12 @@ func packSpending(s *window.Spending) string {
 	return string(append(b, 0))
 }
 
-// packErrand writes the argument of held_bring.lua for an errand.
-func packErrand(e *window.Errand) string {
+// packFetch writes the argument of held_bring.lua for a fetch.
+func packFetch(e *window.Fetch) string {
 	b := appendUint(appendUint([]byte{orderBring}, 7, e.Longest), 7, e.Began)
 	b = appendUint(appendUint(b, 5, e.Units), 7, e.Delay)
 	b = appendUint(appendUint(b, 7, e.Refused), 5, e.RefusedCost)
-	return string(appendUint(appendUint(b, 7, e.Failed), 6, e.Rest+1)) + e.Note
+	return string(appendUint(appendUint(b, 7, e.Failed), 6, e.Rest+1)) + e.Reply
 }
 
 // What held_spend.lua returns.
@@ -75,18 +75,18 @@ const (
 	heldRefused = 2
 	heldDown    = 3
 	heldAlone   = 4
-	heldErrand  = 5
+	heldFetch   = 5
 	heldWait    = 6
-	heldReply   = 33 // bytes before the note
+	heldReply   = 33 // bytes before the reply of the home
 )
 
 func unpackHeld(reply string) (window.Held, error) {
-	if len(reply) < heldReply || len(reply) > heldReply+window.MaxNote {
-		return window.Held{}, fmt.Errorf("redisstore: a script returned %d bytes instead of %d and a note", len(reply), heldReply)
+	if len(reply) < heldReply || len(reply) > heldReply+window.MaxReply {
+		return window.Held{}, fmt.Errorf("redisstore: a script returned %d bytes instead of %d and the reply of the home", len(reply), heldReply)
 	}
 	field := func(from, size int) int64 { return bigEndian(reply[from : from+size]) }
-	h := window.Held{At: field(0, 7), Noted: field(15, 7), Errand: field(22, 5), Note: reply[heldReply:]}
-	if h.Errand > 0 {
+	h := window.Held{At: field(0, 7), ReplyAge: field(15, 7), Fetch: field(22, 5), Reply: reply[heldReply:]}
+	if h.Fetch > 0 {
 		h.Rest = field(27, 6) - 1
 	}
 	number, says := field(8, 7), true
@@ -99,14 +99,14 @@ func unpackHeld(reply string) (window.Held, error) {
 		h.Down, h.Wait, says = true, number, number > 0
 	case heldAlone:
 		h.Alone = true
-	case heldErrand:
-		says = h.Errand > 0
+	case heldFetch:
+		says = h.Fetch > 0
 	case heldWait:
 		h.Wait, says = number, number > 0
 	default:
 		says = false
 	}
-	if !says || h.At>>53 != 0 || number>>53 != 0 || h.Noted>>53 != 0 {
+	if !says || h.At>>53 != 0 || number>>53 != 0 || h.ReplyAge>>53 != 0 {
 		return window.Held{}, fmt.Errorf(
 			"redisstore: a script returned %q, which is no answer; did another program write this key? %w",
 			reply[:heldReply], driver.ErrRejected)

@@ -18,7 +18,7 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// The script answers as the arithmetic in Go does, and keeps the same, over random calls, errands and clocks.
+// The script answers as the arithmetic in Go does, and keeps the same, over random calls, fetches and clocks.
 func TestLeasesAreThoseOfTheArithmetic(t *testing.T) {
 	server := redistest.Start(t)
 	for _, most := range []int64{1, 2, int64(threshold.Leases)} {
@@ -56,7 +56,7 @@ type heldWalk struct {
 	model   window.Leases
 	longest int64
 	way     int64
-	errands []int64 // when those under way began
+	fetches []int64 // when those under way began
 	began   []int64 // of all
 	trace   []string
 
@@ -87,7 +87,7 @@ func (w *heldWalk) step() (err error) {
 		w.model = window.Leases{}
 	}
 	switch n := w.IntN(20); {
-	case n > 4 && len(w.errands) == 0, n > 9:
+	case n > 4 && len(w.fetches) == 0, n > 9:
 		err = w.spend(now)
 	case n > 1:
 		err = w.bring(now)
@@ -169,20 +169,20 @@ func (w *heldWalk) ask(now int64, s window.Spending) error {
 	if err != nil || got != want {
 		return fmt.Errorf("%+v gets %+v, %v; by the arithmetic %+v", s, got, err, want)
 	}
-	if got.Errand > 0 {
-		w.errands, w.began = append(w.errands, got.At), append(w.began, got.At)
+	if got.Fetch > 0 {
+		w.fetches, w.began = append(w.fetches, got.At), append(w.began, got.At)
 	}
 	return nil
 }
 
 func (w *heldWalk) bring(now int64) error {
-	e := window.Errand{Key: w.key, Longest: w.longest, Rest: w.Int64N(1000) - 1, Note: fmt.Sprintf("%*d", w.IntN(80), w.IntN(1000))}
-	if n := len(w.errands); n > 0 {
+	e := window.Fetch{Key: w.key, Longest: w.longest, Rest: w.Int64N(1000) - 1, Reply: fmt.Sprintf("%*d", w.IntN(80), w.IntN(1000))}
+	if n := len(w.fetches); n > 0 {
 		i := n - 1
 		if w.IntN(5) == 0 {
 			i = w.IntN(n)
 		}
-		e.Began, w.errands = w.errands[i], append(w.errands[:i:i], w.errands[i+1:]...)
+		e.Began, w.fetches = w.fetches[i], append(w.fetches[:i:i], w.fetches[i+1:]...)
 	} else if w.IntN(3) > 0 {
 		e.Began = now - w.Int64N(1000)
 	}
@@ -202,7 +202,7 @@ func (w *heldWalk) bring(now int64) error {
 }
 
 // brings lets both bring the same.
-func (w *heldWalk) brings(now int64, e window.Errand) error {
+func (w *heldWalk) brings(now int64, e window.Fetch) error {
 	got, err := w.store.Bring(context.Background(), e)
 	want := w.model.Bring(now, &e)
 	w.note("%+v is kept: %v", e, got)
@@ -217,13 +217,13 @@ func (w *heldWalk) crowd() {
 	for i := range 20 {
 		w.clock.Advance(time.Duration(w.longest/6) * time.Microsecond)
 		now := w.clock.Now().UnixMicro()
-		w.errands = nil
+		w.fetches = nil
 		check(w.ask(now, window.Spending{Key: w.key, Cost: driver.MaxUnits / 2, Longest: w.longest, Way: w.way}))
-		if len(w.errands) == 0 {
+		if len(w.fetches) == 0 {
 			continue
 		}
 		delay := int64(9-3*(i%3)) * w.longest / 10
-		check(w.brings(now, window.Errand{Key: w.key, Longest: w.longest, Began: now, Units: int64(1 + i), Delay: delay}))
+		check(w.brings(now, window.Fetch{Key: w.key, Longest: w.longest, Began: now, Units: int64(1 + i), Delay: delay}))
 		check(w.ask(now, window.Spending{Key: w.key, Cost: 1, Longest: w.longest, Way: w.way, Again: true}))
 		must(w.lives())
 	}
@@ -273,26 +273,26 @@ func (b *bench) held() error {
 	return heldWalks(b.store, b.clock, b.scripts, "held", 120)
 }
 
-// heldElsewhere spends leases whose value says that another process wrote it, during an errand and after it.
+// heldElsewhere spends leases whose value says that another process wrote it, during a fetch and after it.
 func (b *bench) heldElsewhere() error {
 	ctx := context.Background()
 	const longest = 1_000_000
 	for _, after := range []bool{false, true} {
 		key := fmt.Sprint("elsewhere", after)
 		s := window.Spending{Key: key, Cost: 1, Longest: longest}
-		var errand window.Held
+		var fetch window.Held
 		for range 2 {
-			errand = must(b.store.Spend(ctx, s))
+			fetch = must(b.store.Spend(ctx, s))
 		}
 		if after {
-			check(b.broughtTo(key, errand.At, longest, true))
+			check(b.broughtTo(key, fetch.At, longest, true))
 		}
 		check(b.scripts.client.SetRange(ctx, "sash:held:"+key, 45, "another one.").Err())
 		if !after {
-			check(b.broughtTo(key, errand.At, longest, false))
+			check(b.broughtTo(key, fetch.At, longest, false))
 			continue
 		}
-		if n, err := b.store.Return(ctx, key, errand.At, 0); n != 0 || err != nil {
+		if n, err := b.store.Return(ctx, key, fetch.At, 0); n != 0 || err != nil {
 			return fmt.Errorf("%d units of another process are returned, %v", n, err)
 		}
 		if h, err := b.store.Spend(ctx, s); err != nil || !h.Alone {
@@ -303,9 +303,9 @@ func (b *bench) heldElsewhere() error {
 }
 
 func (b *bench) broughtTo(key string, began, longest int64, want bool) error {
-	kept, err := b.store.Bring(context.Background(), window.Errand{Key: key, Longest: longest, Began: began, Units: 9})
+	kept, err := b.store.Bring(context.Background(), window.Fetch{Key: key, Longest: longest, Began: began, Units: 9})
 	if err != nil || kept != want {
-		return fmt.Errorf("the lease of an errand of %d is kept: %v, %v, want %v", began, kept, err, want)
+		return fmt.Errorf("the lease of a fetch of %d is kept: %v, %v, want %v", began, kept, err, want)
 	}
 	return nil
 }

@@ -252,9 +252,9 @@ func (s *spender) ask(store *redisstore.Store, units int, whole bool) (h window.
 }
 
 // bring brings a lease. It reports whether it is kept.
-func (s *spender) bring(store *redisstore.Store, errand window.Held, units int64) bool {
+func (s *spender) bring(store *redisstore.Store, fetch window.Held, units int64) bool {
 	s.Helper()
-	kept, err := store.Bring(s.Context(), window.Errand{Key: "k", Longest: leaseHour, Began: errand.At, Units: units})
+	kept, err := store.Bring(s.Context(), window.Fetch{Key: "k", Longest: leaseHour, Began: fetch.At, Units: units})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func (s *spender) over(stores ...*redisstore.Store) {
 	s.Helper()
 	for range 300 {
 		for _, store := range stores {
-			if h := s.ask(store, 1, true); h.Errand > 0 && s.brought < 200 {
+			if h := s.ask(store, 1, true); h.Fetch > 0 && s.brought < 200 {
 				s.bring(store, h, 10)
 			}
 		}
@@ -278,9 +278,9 @@ func (s *spender) over(stores ...*redisstore.Store) {
 }
 
 // A server that starts again with a snapshot has leases as they were before units of them were spent. It spends none of
-// them, and keeps no lease whose errand began before.
+// them, and keeps no lease whose fetch began before.
 func TestAServerThatComesBackOlderSpendsNothingTwice(t *testing.T) {
-	for _, saved := range []string{"before the lease is spent", "half spent", "during an errand", "never"} {
+	for _, saved := range []string{"before the lease is spent", "half spent", "during a fetch", "never"} {
 		t.Run(saved, func(t *testing.T) {
 			l := startLive(t)
 			s := &spender{TB: t}
@@ -289,10 +289,10 @@ func TestAServerThatComesBackOlderSpendsNothingTwice(t *testing.T) {
 					l.Must(t, "SAVE")
 				}
 			}
-			errand := s.ask(l.store, 2, true) // the second caller is sent on an errand
-			save("during an errand")
-			if saved != "during an errand" {
-				if !s.bring(l.store, errand, 100) {
+			fetch := s.ask(l.store, 2, true) // the second caller has to fetch
+			save("during a fetch")
+			if saved != "during a fetch" {
+				if !s.bring(l.store, fetch, 100) {
 					t.Fatal("the lease is not kept")
 				}
 				save("before the lease is spent")
@@ -301,9 +301,9 @@ func TestAServerThatComesBackOlderSpendsNothingTwice(t *testing.T) {
 				s.ask(l.store, 50, false)
 			}
 			l.Restart()
-			if saved == "during an errand" {
-				if s.bring(l.store, errand, 100) {
-					t.Error("a lease is kept whose errand began before the restart")
+			if saved == "during a fetch" {
+				if s.bring(l.store, fetch, 100) {
+					t.Error("a lease is kept whose fetch began before the restart")
 				}
 			}
 			if saved != "never" && l.client.Exists(t.Context(), "sash:held:k").Val() != 1 {

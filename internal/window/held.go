@@ -12,7 +12,7 @@ import (
 // The zero value has none. A clock that is set back to before the demand was last counted ends all leases.
 type Leases struct {
 	since, now, past int64 // the demand: units since an instant; before it, in as long as a longest lease
-	began            int64 // of the errand that is under way, or 0
+	began            int64 // of the fetch that is under way, or 0
 	until            int64 // no other caller starts one before; if none is under way, only a caller without units does
 	down             int64 // until when nobody goes on one, because the last one failed
 	refusal          refusal
@@ -23,11 +23,11 @@ type Leases struct {
 
 // A held is a lease.
 type held struct {
-	began        int64 // of the errand that fetched it
+	began        int64 // of the fetch that brought it
 	starts, ends int64
 	left         int64
 	brought      int64
-	note         string
+	reply        string
 }
 
 const heldBytes = 56
@@ -35,7 +35,7 @@ const heldBytes = 56
 // A refusal is one by the home.
 type refusal struct {
 	until, cost, brought int64
-	note                 string
+	reply                string
 }
 
 // Take implements Spend of [Holder] at an instant of the holder's clock, in place: it saves copying the answer.
@@ -52,19 +52,19 @@ func (l *Leases) Take(now int64, s *Spending, a *Held) {
 	h, coming := l.leases(now, s.Cost)
 	if h != nil {
 		h.left -= s.Cost
-		a.Spent, a.Left, a.Note, a.Noted = true, h.left, h.note, max(0, now-h.brought)
+		a.Spent, a.Left, a.Reply, a.ReplyAge = true, h.left, h.reply, max(0, now-h.brought)
 		if l.until <= now && l.down <= now && asked >= 2*s.Cost && l.low(now, s, want) {
 			l.send(now, s, a, want)
 		}
 		return
 	}
 	if coming != nil {
-		a.Refused, a.Note, a.Noted = coming.starts-now, coming.note, max(0, now-coming.brought)
+		a.Refused, a.Reply, a.ReplyAge = coming.starts-now, coming.reply, max(0, now-coming.brought)
 		return
 	}
 	switch r := &l.refusal; {
 	case r.until > now && s.Cost >= r.cost:
-		a.Refused, a.Note, a.Noted = r.until-now, r.note, max(0, now-r.brought)
+		a.Refused, a.Reply, a.ReplyAge = r.until-now, r.reply, max(0, now-r.brought)
 	case l.down > now:
 		a.Down, a.Wait = true, l.down-now
 	case l.until > now && l.began != 0:
@@ -138,15 +138,15 @@ func (l *Leases) low(now int64, s *Spending, want int64) bool {
 	return float64(left)*float64(s.Longest) < float64(2*s.Way+delay)*float64(want) // as the scripts compute it
 }
 
-// send sends the caller on an errand.
+// send has the caller fetch a lease.
 func (l *Leases) send(now int64, s *Spending, a *Held, want int64) {
 	l.began, l.until = now, now+s.Patience()
-	a.Errand, a.Rest = want, l.rest-1
+	a.Fetch, a.Rest = want, l.rest-1
 }
 
-// Bring implements [Holder] at an instant of the holder's clock. What an errand brings is kept only if the key still
+// Bring implements [Holder] at an instant of the holder's clock. What a fetch brings is kept only if the key still
 // knows of it: not after it was forgotten, nor when another caller went on one meanwhile.
-func (l *Leases) Bring(now int64, e *Errand) (kept bool) {
+func (l *Leases) Bring(now int64, e *Fetch) (kept bool) {
 	if e.Began != 0 && (e.Began != l.began || now < e.Began) {
 		return false
 	}
@@ -158,7 +158,7 @@ func (l *Leases) Bring(now int64, e *Errand) (kept bool) {
 	case e.Units > 0:
 		h := held{
 			began: e.Began, starts: now + e.Delay + drift(e.Delay), ends: e.Began + e.Delay + e.Longest - drift(e.Delay+e.Longest),
-			left: e.Units, brought: now, note: e.Note,
+			left: e.Units, brought: now, reply: e.Reply,
 		}
 		if e.Began == 0 || h.ends <= h.starts || !l.keep(now, h) {
 			return false
@@ -170,7 +170,7 @@ func (l *Leases) Bring(now int64, e *Errand) (kept bool) {
 		if began == 0 {
 			began = now
 		}
-		l.refusal = refusal{until: began + e.Refused, cost: e.RefusedCost, brought: now, note: e.Note}
+		l.refusal = refusal{until: began + e.Refused, cost: e.RefusedCost, brought: now, reply: e.Reply}
 		if e.Began != 0 {
 			l.until = l.refusal.until
 		}
@@ -185,7 +185,7 @@ func (l *Leases) Bring(now int64, e *Errand) (kept bool) {
 func drift(time int64) int64 { return (time + 1023) / 1024 }
 
 // keep adds a lease and drops those that are of no use any more. If there are too many, the one that ended first makes
-// room. It reports whether there was room. No two leases have the same errand.
+// room. It reports whether there was room. No two leases have the same fetch.
 func (l *Leases) keep(now int64, h held) bool {
 	l.held = slices.DeleteFunc(l.held, func(o held) bool { return o.left == 0 || o.ends+l.longest <= now })
 	oldest := 0
@@ -221,14 +221,14 @@ func (l *Leases) Return(began, keep int64) (units int64) {
 // Forget implements [Holder].
 func (l *Leases) Forget() { *l = Leases{} }
 
-// GrowsBy returns by how many bytes at most an errand makes leases grow.
-func GrowsBy(e *Errand) int { return threshold.Leases/2*heldBytes + len(e.Note) }
+// GrowsBy returns by how many bytes at most a fetch makes leases grow.
+func GrowsBy(e *Fetch) int { return threshold.Leases/2*heldBytes + len(e.Reply) }
 
 // Bytes returns the bytes that the leases have allocated.
 func (l *Leases) Bytes() int {
-	n := heldBytes*cap(l.held) + len(l.refusal.note)
+	n := heldBytes*cap(l.held) + len(l.refusal.reply)
 	for i := range l.held {
-		n += len(l.held[i].note)
+		n += len(l.held[i].reply)
 	}
 	return n
 }

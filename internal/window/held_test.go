@@ -14,7 +14,7 @@ func spend(l *window.Leases, now int64, s *window.Spending) (a window.Held) {
 }
 
 // What is spent and taken out of each lease is at most what was brought, and is spent while the lease lasts, whatever the
-// order of calls and wherever the clock goes. One caller at a time is on an errand.
+// order of calls and wherever the clock goes. One caller at a time fetches.
 func TestLeasesAreSpentOnceAndInTime(t *testing.T) {
 	type brought struct {
 		units, out   int64 // out: spent, or taken out
@@ -27,7 +27,7 @@ func TestLeasesAreSpentOnceAndInTime(t *testing.T) {
 		const longest = 1_000_000
 		now := int64(1_000_000_000)
 		leases := map[string]*brought{}
-		var errand, until int64 // the one that is under way
+		var fetch, until int64 // the one that is under way
 		began := map[int64]*brought{}
 		takeOut := func(instant, keep int64) {
 			units := l.Return(instant, keep)
@@ -42,7 +42,7 @@ func TestLeasesAreSpentOnceAndInTime(t *testing.T) {
 			now += random.Int64N(longest / 16)
 			if random.IntN(100) == 0 {
 				now -= random.Int64N(3 * longest)
-				errand, until = 0, 0
+				fetch, until = 0, 0
 				setBack++
 			}
 			switch random.IntN(4) {
@@ -50,7 +50,7 @@ func TestLeasesAreSpentOnceAndInTime(t *testing.T) {
 				s := window.Spending{Cost: 1 + random.Int64N(5), Longest: longest, Way: random.Int64N(longest / 8), Again: random.IntN(5) == 0}
 				a := spend(&l, now, &s)
 				if a.Spent {
-					b := leases[a.Note]
+					b := leases[a.Reply]
 					if b.out += s.Cost; b.out > b.units {
 						t.Fatalf("seed %d: %d units were spent of %d", seed, b.out, b.units)
 					}
@@ -59,30 +59,30 @@ func TestLeasesAreSpentOnceAndInTime(t *testing.T) {
 					}
 					spends++
 				}
-				if a.Errand > 0 {
-					if errand != 0 && now < until && now >= errand {
-						t.Fatalf("seed %d: two errands at once", seed)
+				if a.Fetch > 0 {
+					if fetch != 0 && now < until && now >= fetch {
+						t.Fatalf("seed %d: two fetches at once", seed)
 					}
-					if a.Errand < s.Cost && !a.Spent {
-						t.Fatalf("seed %d: an errand for %d units, of a call that costs %d", seed, a.Errand, s.Cost)
+					if a.Fetch < s.Cost && !a.Spent {
+						t.Fatalf("seed %d: a fetch for %d units, of a call that costs %d", seed, a.Fetch, s.Cost)
 					}
-					errand, until = now, now+s.Patience()
+					fetch, until = now, now+s.Patience()
 				}
 			case 1:
-				if errand == 0 {
+				if fetch == 0 {
 					continue
 				}
-				note := string(rune('a' + step))
-				e := window.Errand{Began: errand, Longest: longest, Units: 1 + random.Int64N(100), Delay: random.Int64N(2) * random.Int64N(longest), Note: note, Rest: -1}
+				reply := string(rune('a' + step))
+				e := window.Fetch{Began: fetch, Longest: longest, Units: 1 + random.Int64N(100), Delay: random.Int64N(2) * random.Int64N(longest), Reply: reply, Rest: -1}
 				kept := l.Bring(now, &e)
 				if again := l.Bring(now, &e); again {
-					t.Fatalf("seed %d: an errand brought two leases", seed)
+					t.Fatalf("seed %d: a fetch brought two leases", seed)
 				}
 				if kept {
-					leases[note] = &brought{units: e.Units, starts: now + e.Delay, ends: errand + e.Delay + longest}
-					began[errand] = leases[note]
+					leases[reply] = &brought{units: e.Units, starts: now + e.Delay, ends: fetch + e.Delay + longest}
+					began[fetch] = leases[reply]
 				}
-				errand, until = 0, 0
+				fetch, until = 0, 0
 			case 2:
 				for instant := range began {
 					takeOut(instant, random.Int64N(20))
@@ -107,7 +107,7 @@ func TestWhatEndsALease(t *testing.T) {
 		spend(l, 5_000_000, &s)
 		a := spend(l, 5_000_001, &s)
 		meanwhile(l)
-		return l, l.Bring(5_000_100, &window.Errand{Began: a.At, Longest: s.Longest, Units: 10, Rest: -1})
+		return l, l.Bring(5_000_100, &window.Fetch{Began: a.At, Longest: s.Longest, Units: 10, Rest: -1})
 	}
 	if _, kept := bring((*window.Leases).Forget); kept {
 		t.Error("the lease is kept of a key that was forgotten")

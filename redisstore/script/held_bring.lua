@@ -1,4 +1,4 @@
--- held_bring.lua: brings what came of an errand, or takes units out of a lease.
+-- held_bring.lua: brings what came of a fetch, or takes units out of a lease.
 --
 -- KEYS     1: the leases of a subject, see held_spend.lua
 -- ARGV     1: I1 what, and then
@@ -7,7 +7,7 @@
 --             2 return   I7 began   I5 units to keep
 -- Returns  I7: 1 if a lease is kept, or the units that were taken out, or 0
 --
--- A lease is kept only if the value knows of its errand: not after another one began, nor in another process of Redis.
+-- A lease is kept only if the value knows of its fetch: not after another one began, nor in another process of Redis.
 --
 -- Invariants: one write, which is the last step and leaves an expiry. What changes nothing writes nothing.
 

@@ -1,17 +1,17 @@
 -- held_spend.lua: takes the cost of a call from the leases of a key, or says what the caller does otherwise.
 --
 -- KEYS     1: the leases of a subject
--- ARGV     1: I5 cost   I7 longest lease   I7 way of an errand   I1 whether the cost has counted as demand before
--- Returns  I7 now   I1 what: 1 spent, 2 refused, 3 down, 4 alone, 5 errand, 6 wait   I7 the units left, or the time
+-- ARGV     1: I5 cost   I7 longest lease   I7 way of a fetch   I1 whether the cost has counted as demand before
+-- Returns  I7 now   I1 what: 1 spent, 2 refused, 3 down, 4 alone, 5 fetch, 6 wait   I7 the units left, or the time
 --          until the refusal ends, or to wait   I7 how long ago the note was brought   I5 units to fetch, or 0
 --          I6 one more than the units that the home had left, or 0; then the note
 --
--- The value is the demand, and behind it, from the first errand on, the leases. window.Holder and internal/window define
+-- The value is the demand, and behind it, from the first fetch on, the leases. window.Holder and internal/window define
 -- what it means.
 --   demand   I1 version   I7 expires   I7 since   I5 units since then   I5 units before, in as long as a longest lease
 --   left     I5 x 4 units left in the leases
---   process  12 bytes: the process of Redis in which the errands began
---   errand   I7 began, or 0 after one that the home refused   I7 until   I7 down until
+--   process  12 bytes: the process of Redis in which the fetches began
+--   fetch   I7 began, or 0 after one that the home refused   I7 until   I7 down until
 --   refusal  I7 until   I5 cost   I7 brought   I2 length of its note, which is the end of the value
 --   rest     I6 one more than the units that the home had left, or 0   I1 leases
 --   lease    I7 began   I7 starts   I7 ends   I7 brought   I2 length   its note
@@ -91,12 +91,12 @@ if size > 25 then
 end
 
 -- Decide.
-local what, number, errand = 1, remains, false
+local what, number, fetches = 1, remains, false
 if spends then
   if ends_first > now + 2 * way then usable = usable - cost end
   if asked >= 2 * cost and not late and usable * longest < (2 * way + delay) * want then
     local _, busy, down = unpack('>I7I7I7', value, 58)
-    errand = busy <= now and down <= now
+    fetches = busy <= now and down <= now
   end
 elseif starts_first then
   what, number = 2, starts_first - now
@@ -112,19 +112,19 @@ else
   elseif asked < 2 * cost then
     what, number = 4, 0
   else
-    what, number, errand = 5, 0, true
+    what, number, fetches = 5, 0, true
   end
 end
 
 -- Write.
 local lives = since + 2 * longest
-if errand and lives < now + longest then lives = now + longest end
+if fetches and lives < now + longest then lives = now + longest end
 local prolongs = expires < lives
 if prolongs then expires = now + 4 * longest end
-local under_way = errand and pack('>I7I7', now, now + math.min(math.max(4 * way, 100000), longest))
-if size == 0 and (counts or value ~= '') or errand and size <= 25 then
+local under_way = fetches and pack('>I7I7', now, now + math.min(math.max(4 * way, 100000), longest))
+if size == 0 and (counts or value ~= '') or fetches and size <= 25 then
   local new = pack('>I1I7I7I5I5', 1, expires, since, current, past)
-  if errand then
+  if fetches then
     new = new .. string.rep('\0', 20) .. sub(tostring(call), -12) .. under_way .. string.rep('\0', 35)
   end
   call('SET', key, new, 'PX', string.format('%.0f', math.ceil((expires - now) / 1000) + 1))
@@ -134,7 +134,7 @@ elseif size > 0 then
   elseif counts then
     call('SETRANGE', key, '8', pack('>I7I5I5', since, current, past))
   end
-  if errand then call('SETRANGE', key, '57', under_way) end
+  if fetches then call('SETRANGE', key, '57', under_way) end
   if prolongs then
     call('SETRANGE', key, '1', pack('>I7', expires))
     call('PEXPIRE', key, string.format('%.0f', math.ceil((expires - now) / 1000) + 1))
@@ -142,7 +142,7 @@ elseif size > 0 then
 end
 
 local fetch, rest, note = 0, 0, ''
-if errand then
+if fetches then
   fetch = want
   if size > 25 then rest = unpack('>I6', value, 100) end
 end

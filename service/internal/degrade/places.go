@@ -261,7 +261,7 @@ func (r *region) Spend(ctx context.Context, s lease.Spending) (lease.Held, error
 }
 
 // Bring implements [lease.Holder].
-func (r *region) Bring(ctx context.Context, e lease.Errand) (bool, error) {
+func (r *region) Bring(ctx context.Context, e lease.Fetch) (bool, error) {
 	kept, err := within(ctx, r, func(ctx context.Context) (bool, error) { return r.next.Bring(ctx, e) })
 	if kept {
 		r.counts.leased.Add(e.Units)

@@ -16,46 +16,46 @@ import (
 
 const (
 	shareOfRest = 8           // a lease is at most this part of what is left at home
-	mostWaits   = 2           // for errands; then the home decides the call alone
+	mostWaits   = 2           // for fetches; then the home decides the call alone
 	usualWithin = time.Second // the longest time to fetch a lease, and the least that it has to go back
-	mostLeases  = 1 << 14     // of this process, and errands; then the home decides
+	mostLeases  = 1 << 14     // of this process, and fetches; then the home decides
 )
 
-// work is what this process does for its region in the background: errands, and leases that go back.
+// work is what this process does for its region in the background: fetches, and leases that go back.
 type work struct {
-	most int // errands and leases at once
+	most int // fetches and leases at once
 
 	mu      sync.Mutex
-	errands map[id]*errand             // the last one of a name; guarded by mu, as all below
-	leases  map[errandName]*lease      // that were fetched, and have not ended
+	fetches map[id]*fetch              // the last one of a name; guarded by mu, as all below
+	leases  map[fetchName]*lease       // that were fetched, and have not ended
 	doing   map[chan struct{}]struct{} // each is closed at its end
 }
 
-// An errandName names an errand, and the lease that it fetches.
-type errandName struct {
+// A fetchName names a fetch, and the lease that it fetches.
+type fetchName struct {
 	name  id
 	began int64 // by the holder's clock
 }
 
-// An errand is a lease request that this process has in flight.
-type errand struct {
+// A fetch is a lease request that this process has in flight.
+type fetch struct {
 	done  chan struct{}
 	alone bool // set before done is closed: the home does not lease, and decides each call alone
 }
 
-// send goes on an errand, in the background. A process with as many errands and leases as it may have gives it up, so that another one of
+// send starts a fetch, in the background. A process with as many fetches and leases as it may have gives it up, so that another one of
 // the region goes, and the home decides the call.
-func (s *Store) send(ctx context.Context, name id, req driver.Request, held *window.Held) *errand {
-	out, w := &errand{done: make(chan struct{})}, &s.work
+func (s *Store) send(ctx context.Context, name id, req driver.Request, held *window.Held) *fetch {
+	out, w := &fetch{done: make(chan struct{})}, &s.work
 	w.mu.Lock()
 	full := len(w.doing)+len(w.leases) >= w.most
 	if !full {
-		w.errands[name] = out
+		w.fetches[name] = out
 		w.doing[out.done] = struct{}{}
 	}
 	w.mu.Unlock()
 	if full {
-		_, _ = s.holder.bring(ctx, name, window.Errand{Longest: s.longest.Microseconds(), Began: held.At, Rest: held.Rest})
+		_, _ = s.holder.bring(ctx, name, window.Fetch{Longest: s.longest.Microseconds(), Began: held.At, Rest: held.Rest})
 		out.alone = true
 		close(out.done)
 		return out
@@ -64,16 +64,16 @@ func (s *Store) send(ctx context.Context, name id, req driver.Request, held *win
 	return out
 }
 
-func (s *Store) run(ctx context.Context, name id, req driver.Request, held window.Held, out *errand) {
+func (s *Store) run(ctx context.Context, name id, req driver.Request, held window.Held, out *fetch) {
 	defer s.work.end(out.done, func() {
-		if s.work.errands[name] == out {
-			delete(s.work.errands, name)
+		if s.work.fetches[name] == out {
+			delete(s.work.fetches, name)
 		}
 	})
 	ctx, cancel := context.WithTimeout(ctx, s.home.within)
 	defer cancel()
 	began := time.Now()
-	e := window.Errand{Longest: s.longest.Microseconds(), Began: held.At, Rest: -1}
+	e := window.Fetch{Longest: s.longest.Microseconds(), Began: held.At, Rest: -1}
 	var fetched *lease
 	answer, asked, err := s.fetch(ctx, req, &held)
 	switch {
@@ -86,13 +86,13 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held windo
 		e.Failed = s.home.failed(err, time.Since(began)).Microseconds()
 	default:
 		s.home.answered()
-		e.Rest, e.Note = answer.Remaining(), note(&answer)
+		e.Rest, e.Reply = answer.Remaining(), encode(&answer)
 		if answer.Allowed() {
 			e.Units, e.Delay = asked, answer.Delay
 			whole := req
 			whole.Cost, whole.MaySettle = asked, true
 			fetched = &lease{
-				errandName: errandName{name, held.At}, fetched: began,
+				fetchName: fetchName{name, held.At}, fetched: began,
 				grant: driver.Settlement{Request: whole, At: answer.At, Delay: answer.Delay, Source: answer.Source},
 			}
 		} else {
@@ -102,12 +102,12 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held windo
 	s.bring(ctx, name, req, &held, e, fetched)
 }
 
-// bring brings what came of an errand to the holder. The refusal of a dear call must not keep cheap ones from errands: this is given up.
-func (s *Store) bring(ctx context.Context, name id, req driver.Request, held *window.Held, e window.Errand, fetched *lease) {
+// bring brings what came of a fetch to the holder. The refusal of a dear call must not keep cheap ones from fetches: this is given up.
+func (s *Store) bring(ctx context.Context, name id, req driver.Request, held *window.Held, e window.Fetch, fetched *lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.returnWithin())
 	defer cancel()
-	if e.Refused > 0 && !held.Spent && req.Cost > min(held.Errand, s.floor(req.Policy)) {
-		_, _ = s.holder.bring(ctx, name, window.Errand{Longest: e.Longest, Began: e.Began, Rest: e.Rest})
+	if e.Refused > 0 && !held.Spent && req.Cost > min(held.Fetch, s.floor(req.Policy)) {
+		_, _ = s.holder.bring(ctx, name, window.Fetch{Longest: e.Longest, Began: e.Began, Rest: e.Rest})
 		e.Began = 0
 	}
 	kept, err := s.holder.bring(ctx, name, e)
@@ -136,7 +136,7 @@ func (s *Store) fetch(ctx context.Context, req driver.Request, held *window.Held
 	if held.Spent { // the call is paid
 		cost = 1
 	}
-	least := min(max(cost, min(held.Errand, s.floor(req.Policy))), limit)
+	least := min(max(cost, min(held.Fetch, s.floor(req.Policy))), limit)
 	rest := held.Rest
 	if rest < 0 {
 		rest = limit
@@ -145,7 +145,7 @@ func (s *Store) fetch(ctx context.Context, req driver.Request, held *window.Held
 	if s.Powers()&driver.CanBook != 0 && req.Policy.Bookable() { // then leases start in the order in which the home decides
 		req.Within = s.longest.Microseconds()
 	}
-	asked = max(least, min(held.Errand, rest/shareOfRest))
+	asked = max(least, min(held.Fetch, rest/shareOfRest))
 	answer, err = s.askFor(ctx, req, asked)
 	switch {
 	case err != nil || answer.Allowed():
@@ -196,7 +196,7 @@ func (s *Store) standsFor(answer *driver.Answer, policy *driver.Policy) int64 {
 
 type patience struct {
 	since   time.Time // when it began to wait
-	errands int       // of this process
+	fetches int       // of this process
 	alone   bool
 	places  chan<- struct{} // once it is over: a place among the calls that the home decides
 	placed  bool            // it has one
@@ -204,19 +204,19 @@ type patience struct {
 
 // over reports whether the home may decide the call alone, as one of a few.
 func (p *patience) over(way int64, most time.Duration) bool {
-	if way > 0 { // otherwise nobody knows how long an errand takes
+	if way > 0 { // otherwise nobody knows how long a fetch takes
 		most = max(time.Duration(4*way)*time.Microsecond, 100*time.Millisecond)
 	}
-	return p.errands >= mostWaits || !p.since.IsZero() && time.Since(p.since) > most
+	return p.fetches >= mostWaits || !p.since.IsZero() && time.Since(p.since) > most
 }
 
-// wait waits for an errand of this process, if it is on one, and otherwise until it is time to ask again, or for a place.
-func (w *work) wait(ctx context.Context, name id, out *errand, held *window.Held, p *patience) error {
+// wait waits for a fetch of this process, if there is one, and otherwise until it is time to ask again, or for a place.
+func (w *work) wait(ctx context.Context, name id, out *fetch, held *window.Held, p *patience) error {
 	if p.since.IsZero() {
 		p.since = time.Now()
 	}
 	if out == nil {
-		out = w.errand(name)
+		out = w.fetch(name)
 	}
 	var done <-chan struct{}
 	var again <-chan time.Time
@@ -227,7 +227,7 @@ func (w *work) wait(ctx context.Context, name id, out *errand, held *window.Held
 	}
 	select {
 	case <-done:
-		p.errands++
+		p.fetches++
 		p.alone = out.alone
 	case <-again:
 	case p.places <- struct{}{}:
@@ -238,17 +238,17 @@ func (w *work) wait(ctx context.Context, name id, out *errand, held *window.Held
 	return nil
 }
 
-func (w *work) errand(name id) *errand {
+func (w *work) fetch(name id) *fetch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.errands[name]
+	return w.fetches[name]
 }
 
-// end ends what is done in the background. It calls note under mu.
-func (w *work) end(done chan struct{}, note func()) {
+// end ends what is done in the background. It calls and under mu.
+func (w *work) end(done chan struct{}, and func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	note()
+	and()
 	delete(w.doing, done)
 	close(done)
 }
