@@ -136,7 +136,8 @@ func TestServeAnswersOnKeptConnectionsWhenItStops(t *testing.T) {
 		}
 	}
 	_ = servertest.Must(io.WriteString(queued, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"))(t)
-	res := servertest.Must(http.ReadResponse(bufio.NewReader(queued), nil))(t)
+	res, err := http.ReadResponse(bufio.NewReader(queued), nil)
+	servertest.Check(t, err)
 	_ = res.Body.Close()
 	if res.StatusCode != http.StatusNotFound || !res.Close {
 		t.Errorf("it answers %s, and closes the connection: %v", res.Status, res.Close)
