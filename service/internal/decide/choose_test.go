@@ -12,7 +12,6 @@ import (
 
 	"example.com/sash"
 	"example.com/sash/driver"
-	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 )
 
@@ -169,7 +168,7 @@ func TestWhoLeavesADecisionOverPartsIsNotCharged(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, leave := context.WithCancel(t.Context())
 				inner := memstore.New(nil)
-				d := deciderOn(t, hours, drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+				d := deciderOn(t, hours, stands{driver.Passthrough{Store: inner}, func(ctx context.Context, b *driver.Batch) error {
 					if b.Ops[0].MayCharge() > 0 {
 						leave()
 						time.Sleep(time.Millisecond)
@@ -178,7 +177,7 @@ func TestWhoLeavesADecisionOverPartsIsNotCharged(t *testing.T) {
 						}
 					}
 					return inner.Do(ctx, b)
-				}))
+				}})
 				req.Domain = "d"
 				if _, _, err := d.ReserveAll(ctx, req); !errors.Is(err, context.Canceled) {
 					t.Error(err)
@@ -189,3 +188,11 @@ func TestWhoLeavesADecisionOverPartsIsNotCharged(t *testing.T) {
 		})
 	}
 }
+
+// stands is a store in which do answers for another one.
+type stands struct {
+	driver.Passthrough
+	do func(context.Context, *driver.Batch) error
+}
+
+func (s stands) Do(ctx context.Context, b *driver.Batch) error { return s.do(ctx, b) }

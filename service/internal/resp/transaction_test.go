@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"example.com/sash/driver"
-	"example.com/sash/internal/drivertest"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/conns"
 	"example.com/sash/service/internal/servertest"
@@ -77,12 +76,12 @@ func TestQueuedCommandsAreOfTheShareOfTheirAddress(t *testing.T) {
 		return ok
 	}
 	decisions, inner := 0, memstore.New(nil)
-	store := drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+	store := stands{driver.Passthrough{Store: inner}, func(ctx context.Context, b *driver.Batch) error {
 		if decisions++; free() {
 			t.Error("the commands are not held while they are answered")
 		}
 		return inner.Do(ctx, b)
-	})
+	}}
 	p.listen(t, Server{held: held}, New(servertest.Decider(t, store, rules), nil))
 	queue := func() (c *peer) {
 		c = p.connect(t)
