@@ -189,3 +189,17 @@ func TestBookOnceFindsItsPlaceAgain(t *testing.T) {
 		}
 	})
 }
+
+// After a reset the store knows no place any more, so nobody asks it to move one.
+func TestAResetMovesNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newBookStore()
+		l := newLimiter(t, store, nil, sash.Every(1, 10*time.Second))
+		book(t, l, "k", 1)
+		r := book(t, l, "k", 1)
+		time.AfterFunc(time.Second, func() { report(t, l.Reset(t.Context(), "k")) })
+		if err := r.Wait(t.Context()); err != nil || store.questions.Load() > 0 {
+			t.Errorf("%d questions, %v", store.questions.Load(), err)
+		}
+	})
+}

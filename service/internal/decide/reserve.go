@@ -28,8 +28,8 @@ const settleTime = time.Second
 var (
 	// ErrCountsRefused means that a rule charges refused requests, so that its charges cannot be settled.
 	ErrCountsRefused = errors.New("a rule with count_refused takes no reservations, and is none of several to choose from")
-	// ErrKept means that a reservation cannot be settled here: its estimate stays charged until it leaves.
-	ErrKept = errors.New("the reservation cannot be settled here")
+	// ErrKept means that a reservation cannot be settled or extended here: what it charged stays until it leaves.
+	ErrKept = errors.New("the reservation cannot be settled or extended here")
 )
 
 // A Reservation is a charge that every process on the same store can settle. It holds everything that this

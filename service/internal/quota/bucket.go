@@ -16,15 +16,15 @@ import (
 
 // A bucket is that of one Envoy. Only its stream uses it.
 type bucket struct {
-	id      *pb.BucketId
-	entries []config.Entry
-	config  *config.Config // in which entries have the order of a rule
-	shared  *demand
-	tally   *decide.Tally // of the demand of all instances
-	rate    float64       // requests a second, which are part of those of shared; its mutex guards it
-	known   bool          // from reports; otherwise it is a guess
-	untold  int64         // requests that are not in tally yet
-	short   bool          // its part of what was left was less than it needed
+	id         *pb.BucketId
+	entries    []config.Entry
+	config     *config.Config // in which entries have the order of a rule
+	shared     *demand
+	tally      *decide.Tally // of the demand of all instances
+	rate       float64       // requests a second, which are part of those of shared; its mutex guards it
+	known      bool          // from reports; otherwise it is a guess
+	unreported int64         // requests that are not in tally yet
+	short      bool          // its part of what was left was less than it needed
 
 	since    time.Time // from when requests are counted; zero before the first report
 	requests uint64
@@ -62,7 +62,7 @@ func (st *stream) report(b *bucket, usage *pb.RateLimitQuotaUsageReports_BucketQ
 	if risen || denied > 0 && !b.short {
 		b.waits = now
 	}
-	if !b.waits.After(now) || b.untold > 0 || len(b.back) > 0 {
+	if !b.waits.After(now) || b.unreported > 0 || len(b.back) > 0 {
 		b.due = now
 	}
 }

@@ -66,17 +66,17 @@ func (st *stream) measure(b *bucket, now time.Time) (risen bool) {
 	defer st.mu.Unlock()
 	risen = !b.known || rate > 2*b.rate
 	b.turn(rate)
-	b.known, b.since, b.requests, b.untold = true, now, 0, int64(math.Round(rate*decide.TallyTime.Seconds()))
+	b.known, b.since, b.requests, b.unreported = true, now, 0, int64(math.Round(rate*decide.TallyTime.Seconds()))
 	return risen
 }
 
 // share adds the demand of the last report to that of all instances. Where there is not enough for all it looks at theirs.
 func (st *stream) share(ctx context.Context, b *bucket) {
-	if b.untold == 0 && !b.short {
+	if b.unreported == 0 && !b.short {
 		return
 	}
-	sum, err := b.tally.Add(ctx, b.untold)
-	if b.untold = 0; err != nil {
+	sum, err := b.tally.Add(ctx, b.unreported)
+	if b.unreported = 0; err != nil {
 		return // the store is away, and says so when it is asked for units
 	}
 	st.mu.Lock()

@@ -492,17 +492,3 @@ func TestARevokedTokenGetsNoQuota(t *testing.T) {
 	cut()
 	<-watched
 }
-
-// A fault of a decision ends its stream, and not the process.
-func TestAFaultEndsItsStream(t *testing.T) {
-	w := begin(t, rules)
-	w.service.Decider = nil // every decision is a fault
-	st := &stream{Service: w.service, ctx: t.Context(), heard: time.Now()}
-	st.buckets = map[string]*bucket{"user=1": {shared: &demand{}, used: time.Now()}}
-	defer func() {
-		if recover() == nil {
-			t.Error("the fault is lost")
-		}
-	}()
-	st.push()
-}
