@@ -42,7 +42,7 @@ type booking struct {
 	Asked, Answered, Started int64 // Started is 0 for those who never did
 	At, Delay                int64 // by the server; 0 for those who left while it decided
 	Waits                    int64 // when it began to wait for its place: from then on its process moves it up before newcomers
-	Place                    int64 // At as the server gave it: a process has another caller start there, and this one at another's
+	Came, Place              int64 // by the server: when it decided, and At as it gave it: a process has another caller start there, and this one at another's
 	Left                     bool  // it gave its place back
 	Doubtful                 bool  // giving it back took a second, so the store may not have heard of it
 	Failed                   string
@@ -112,10 +112,12 @@ func waitersMain(text string) error {
 
 // wait is one booking of a waiter. left is when ctx ended, once it has.
 func (b booking) wait(ctx context.Context, limiter *sash.Limiter, left *time.Time, write func(booking)) {
-	var place atomic.Int64
+	var decided atomic.Pointer[sash.Result]
 	b.Asked = micros(time.Now())
-	r, err := limiter.Reserve(context.WithValue(ctx, placer{}, &place), subject, b.Cost, &sash.ReserveOptions{WaitUpTo: time.Hour})
-	b.Answered, b.Place = micros(time.Now()), place.Load()
+	r, err := limiter.Reserve(context.WithValue(ctx, placer{}, &decided), subject, b.Cost, &sash.ReserveOptions{WaitUpTo: time.Hour})
+	if b.Answered = micros(time.Now()); decided.Load() != nil {
+		b.Place, b.Came = micros(decided.Load().At), micros(decided.Load().At.Add(-decided.Load().Delay))
+	}
 	if b.Left = errors.Is(err, context.Canceled); b.Left { // while the store decided
 		write(b)
 		return
@@ -141,11 +143,11 @@ func (b booking) wait(ctx context.Context, limiter *sash.Limiter, left *time.Tim
 	write(b)
 }
 
-// A placer gives a caller the instant of each decision of the server.
+// A placer gives a caller each decision of the server.
 type placer struct{}
 
 func (placer) Observe(ctx context.Context, d sash.Decision) {
-	ctx.Value(placer{}).(*atomic.Int64).Store(micros(d.Result.At))
+	ctx.Value(placer{}).(*atomic.Pointer[sash.Result]).Store(&d.Result)
 }
 
 // A fleet is processes of waiters.
