@@ -47,7 +47,8 @@
 --   The exception to both: a clock that went back re-dates the entries later than now to now, once. After a step back of
 --   STEP_BACK or less the last charge is now instead.
 --   The key always has an expiry, at least `keep` after the last entry. It is never deleted, not even to be
---   written anew: on a cluster, a key that is missing while its slot moves belongs to the other node.
+--   written anew: on a cluster, a key that is missing while its slot moves belongs to the other node. Before Redis 7.2
+--   a clock that goes back within a script can end a key there: zeros and no expiry are then left, which are no charges.
 --
 -- Steps: read, join, locate, decide, answer, and write or grow. They stand in line, because making a function
 -- costs a hundredth of a decision, each local that it captures half as much, and a call with ten arguments
@@ -101,7 +102,11 @@ while true do
         if hinted > 127 then hinted, marked, settleable = hinted - 128, 128, 2^40 end
       end
       if not slots or not packed and version ~= 2 and version ~= 3 or slots > 2^20 or slots % 1 > 0 then -- no log has as many
-        return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
+        if string.byte(header) > 0 then
+          return redis.error_reply('SASH the key ' .. key .. ' holds something that is not a log of this version')
+        end
+        header, packed, hinted, marked, born = '', true, limits, 0, nil
+        slots, keep, keep_units, head, total, last, first, expires, counts = 0, 0, 0, 0, 0, 0, 0, 0, true
       end
     end
     -- Most calls add an entry to those of a packed log: nothing has left, there is room, and the key lives long enough.

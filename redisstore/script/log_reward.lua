@@ -24,7 +24,7 @@ if type(reply) ~= 'string' or unpack('>i8', reply) < 0 then return reply end
 local now = unpack('>I8', reply, 9)
 
 local header = call('GETRANGE', key, '0', '50')
-if header == '' then return reply .. pack('>I8', 0) end
+if header == '' or string.byte(header) == 0 then return reply .. pack('>I8', 0) end -- see the invariants of log.lua
 -- What is later than cut counts in the widest limit.
 local cut, at = now, 15
 for _ = 1, limits do

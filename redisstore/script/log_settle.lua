@@ -25,7 +25,7 @@ local decided, at, becomes, ends = unpack('>I7I7I5I7', request, #request - 33)
 local id = string.sub(request, -8)
 if now >= ends then return '' end
 local header = call('GETRANGE', key, '0', '50')
-if header == '' then return '' end
+if header == '' or string.byte(header) == 0 then return '' end -- see the invariants of log.lua
 if string.byte(header) == 4 and #header > 32 then -- packed
   if decided < unpack('>I7', header, 15) then return '' end -- from before a reset
   open(key).ring(string.byte(request, 14), now)
