@@ -414,7 +414,7 @@ func TestOneNodeThatHangsIsNotTheWholeCluster(t *testing.T) {
 					if decided(hanging[n/3%len(hanging)]) {
 						t.Error("a node that hangs has decided")
 					}
-					if time.Since(began) > budget+time.Second {
+					if time.Since(began) > budget+4*time.Second { // of a busy machine
 						late.Add(1)
 					}
 				} else if asked.Add(1); decided(healthy[n%len(healthy)]) {
