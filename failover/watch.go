@@ -37,7 +37,7 @@ const (
 // longest returns how long a budget lasts at most: ten times its length, and no more than a second longer.
 func longest(budget time.Duration) time.Duration { return budget + min(9*budget, time.Second) }
 
-// How many budgets a call can take that is ready to wait for its turn: as long as the store answers others, and while it answers none.
+// For how many budgets a call that may wait for its turn does so: while the store answers others, and while it answers nobody.
 const (
 	patientBudgets = 100
 	silentBudgets  = 20

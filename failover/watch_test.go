@@ -64,7 +64,7 @@ func TestALateProcessWaitsForTheReplyAsMuchLonger(t *testing.T) {
 	}
 }
 
-// A process that is late takes the store down later: only when nothing was answered for five blips.
+// A process that is itself late waits longer before it takes the store to be down: until nothing was answered for five blips.
 func TestALateProcessIsSlowToTakeTheStoreDown(t *testing.T) {
 	for name, c := range map[string]struct {
 		late, soon, at time.Duration

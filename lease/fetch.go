@@ -159,7 +159,7 @@ func (s *Store) fetch(ctx context.Context, req driver.Request, held *window.Held
 	return answer, asked, err
 }
 
-// askFor asks the home for units, and measures the way. Calls that the home decides do not: any number of them may wait.
+// askFor asks the home for units, and measures how long the home takes. Calls that the home decides are not measured, for they may queue.
 func (s *Store) askFor(ctx context.Context, req driver.Request, units int64) (driver.Answer, error) {
 	req.Cost = units
 	sent := time.Now()

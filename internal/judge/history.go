@@ -170,7 +170,7 @@ func note(example **Refusal, count *int, c Call, least, most time.Duration) {
 	}
 }
 
-// left returns the last instant whose charges have left a limit by now: a charge made exactly a window ago has.
+// left returns the latest instant whose charges no longer count at now. A charge made exactly a window ago does not.
 func left(l sash.Limit, now int64, hold time.Duration) int64 {
 	if l.Period == 0 {
 		return now - int64(l.Window+hold)

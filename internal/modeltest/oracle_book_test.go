@@ -104,7 +104,7 @@ func (o *oracle) ahead(now int64, req driver.Request) bool {
 	return ok && l.latest() > now
 }
 
-// far reports whether a store may count a limit as full, because it does not look at that many bookings.
+// far reports whether there are more bookings than a store looks at, so that it may take a limit to be full.
 func (o *oracle) far(now int64, req driver.Request, limit sash.Limit) bool {
 	if !o.ahead(now, req) {
 		return false

@@ -109,8 +109,8 @@ func spend(now, cost int64, limits []driver.Limit, out []driver.Status) {
 	}
 }
 
-// Again returns the refusals of a call that is repeated with its ID, from those of the first time and the statuses of a
-// call of no cost now, perhaps under other limits. It sets how long such a call waits.
+// Again returns which limits refuse a call that is repeated with its ID: those that refused it the first time. It sets the waits
+// in out, the statuses of a call at no cost made now, perhaps under other limits.
 func Again(first uint64, out []driver.Status) (refusals uint64) {
 	refusals = first & (1<<len(out) - 1)
 	if first != 0 && refusals == 0 {

@@ -243,8 +243,8 @@ var likeNetwork = regexp.MustCompile(`^\s*\[?(` +
 	`\d{1,3}(\.(\d{1,3}|\*)){3}|\d{1,3}\.[\d.]*\*|[[:xdigit:]]{0,4}:[[:xdigit:]:.]*:[[:xdigit:]:.]*\*?` +
 	`)\]?([/-][[:xdigit:].:-]*)?\s*$`)
 
-// checkNetworks returns config.ErrNoDescriptor if a value of a ban looks like addresses and is none: it would be a word,
-// which no address is. A value that the configuration has as it stands is a word.
+// checkNetworks returns config.ErrNoDescriptor if a value of a ban looks like an address or a network, but is not a valid one: as a
+// plain word it would ban nobody. Values that the configuration itself has are words, however they look.
 func checkNetworks(c *config.Config, domain string, entries []config.Entry) error {
 	for _, e := range entries {
 		if _, isNet := network(e.Value); isNet || !strings.ContainsAny(e.Value, "*/-[ ") || !likeNetwork.MatchString(e.Value) {
