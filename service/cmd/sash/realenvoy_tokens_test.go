@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
@@ -62,7 +63,8 @@ func startVendor(t *testing.T) *vendor {
 				return
 			}
 		}
-		fmt.Fprintf(out, "data: {\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":10}}\n\ndata: [DONE]\n\n", use-10)
+		as := cmp.Or(r.Header.Get("x-usage-as"), "usage")
+		fmt.Fprintf(out, "data: {%q:{\"prompt_tokens\":%d,\"completion_tokens\":10}}\n\ndata: [DONE]\n\n", as, use-10)
 	}))
 	t.Cleanup(server.Close)
 	v.port = portOf(server.Listener.Addr().String())
@@ -72,13 +74,20 @@ func startVendor(t *testing.T) *vendor {
 // tokenEnvoy starts Envoy with the filter of the documentation, before services with the rules of the documentation for 1,000 tokens.
 func tokenEnvoy(t *testing.T, v *vendor, services ...*service) *realEnvoy {
 	t.Helper()
-	var root, filter map[string]any
+	root, _ := tokenConfig(t, v, services...)
+	return startEnvoy(t, string(servertest.Must(yaml.Marshal(root))(t)))
+}
+
+// tokenConfig returns the configuration of that Envoy, and in it its connection manager.
+func tokenConfig(t *testing.T, v *vendor, services ...*service) (root, manager map[string]any) {
+	t.Helper()
+	var filter map[string]any
 	servertest.Check(t, yaml.Unmarshal([]byte(envoyConfig(t, &upstream{port: v.port}, services...)), &root))
 	servertest.Check(t, yaml.Unmarshal([]byte(strings.Replace(tokenDocs(t)[1], "message_timeout: 1s", "message_timeout: 20s", 1)), &filter))
-	manager := at(root, "static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config").(map[string]any)
+	manager = at(root, "static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config").(map[string]any)
 	all := list(manager, "http_filters")
 	manager["http_filters"] = []any{filter, all[len(all)-1]}
-	return startEnvoy(t, string(servertest.Must(yaml.Marshal(root))(t)))
+	return root, manager
 }
 
 func tokenDocs(t *testing.T) (blocks []string) {
