@@ -13,7 +13,6 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ext "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-	"go.yaml.in/yaml/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
@@ -24,9 +23,7 @@ import (
 // x-ai-eg-model, and translates the response. Its filter of the cluster replaces the body by the kept one in the form of the provider.
 type aiGateway struct {
 	ext.UnimplementedExternalProcessorServer
-
-	mu     sync.Mutex
-	bodies map[string][]byte // guarded by mu: by request
+	bodies sync.Map // by request
 }
 
 // Process implements the protocol.
@@ -41,7 +38,6 @@ func (g *aiGateway) Process(stream ext.ExternalProcessor_ProcessServer) error {
 			return nil
 		}
 		res, common := &ext.ProcessingResponse{}, &ext.CommonResponse{}
-		g.mu.Lock()
 		switch r := req.GetRequest().(type) {
 		case *ext.ProcessingRequest_RequestHeaders:
 			for _, h := range r.RequestHeaders.GetHeaders().GetHeaders() {
@@ -50,13 +46,14 @@ func (g *aiGateway) Process(stream ext.ExternalProcessor_ProcessServer) error {
 				}
 			}
 			if ofCluster {
-				body := fmt.Appendf(nil, `{"theirs":%s}`, g.bodies[id])
+				kept, _ := g.bodies.Load(id)
+				body := fmt.Appendf(nil, `{"theirs":%s}`, kept)
 				common.Status, common.HeaderMutation = ext.CommonResponse_CONTINUE_AND_REPLACE, header("x-usage-as", []byte("theirs"))
 				common.BodyMutation = &ext.BodyMutation{Mutation: &ext.BodyMutation_Body{Body: body}}
 			}
 			res.Response = &ext.ProcessingResponse_RequestHeaders{RequestHeaders: &ext.HeadersResponse{Response: common}}
 		case *ext.ProcessingRequest_RequestBody:
-			g.bodies[id] = r.RequestBody.GetBody()
+			g.bodies.Store(id, r.RequestBody.GetBody())
 			common.HeaderMutation, common.ClearRouteCache = header("x-ai-eg-model", []byte("m")), true
 			res.Response = &ext.ProcessingResponse_RequestBody{RequestBody: &ext.BodyResponse{Response: common}}
 		case *ext.ProcessingRequest_ResponseHeaders:
@@ -66,7 +63,6 @@ func (g *aiGateway) Process(stream ext.ExternalProcessor_ProcessServer) error {
 			common.BodyMutation = &ext.BodyMutation{Mutation: &ext.BodyMutation_Body{Body: body}}
 			res.Response = &ext.ProcessingResponse_ResponseBody{ResponseBody: &ext.BodyResponse{Response: common}}
 		}
-		g.mu.Unlock()
 		if err := stream.Send(res); err != nil {
 			return nil
 		}
@@ -84,15 +80,16 @@ const gatewayConfig = `
     grpc_service: {envoy_grpc: {cluster_name: gateway}, initial_metadata: [{key: of, value: listener}]}
     processing_mode: {request_header_mode: SEND, request_body_mode: BUFFERED, response_header_mode: SEND, response_body_mode: STREAMED}
     message_timeout: 20s
-- "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
-  explicit_http_config: {http_protocol_options: {}}
-  http_filters:
-    - name: envoy.filters.http.ext_proc/aigateway
-      typed_config:
-        <<: *of
-        grpc_service: {envoy_grpc: {cluster_name: gateway}, initial_metadata: [{key: of, value: cluster}]}
-        processing_mode: {request_header_mode: SEND, request_body_mode: NONE, response_header_mode: SKIP, response_body_mode: NONE}
-    - {name: codec, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec}}
+- envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+    "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+    explicit_http_config: {http_protocol_options: {}}
+    http_filters:
+      - name: envoy.filters.http.ext_proc/aigateway
+        typed_config:
+          <<: *of
+          grpc_service: {envoy_grpc: {cluster_name: gateway}, initial_metadata: [{key: of, value: cluster}]}
+          processing_mode: {request_header_mode: SEND, request_body_mode: NONE, response_header_mode: SKIP, response_body_mode: NONE}
+      - {name: codec, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec}}
 - name: gateway
   typed_extension_protocol_options:
     envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
@@ -112,20 +109,18 @@ func TestRealEnvoyBesideAnAIGateway(t *testing.T) {
 	}{{true, 970}, {false, 800}} {
 		listener := servertest.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 		server := grpc.NewServer()
-		ext.RegisterExternalProcessorServer(server, &aiGateway{bodies: map[string][]byte{}})
+		ext.RegisterExternalProcessorServer(server, &aiGateway{})
 		go func() { _ = server.Serve(listener) }()
 		t.Cleanup(server.Stop)
 		p, v := serve(t, "--config", tokenRules(t), "--budget", patience), startVendor(t)
-		root, manager := tokenConfig(t, v, p)
-		var of []map[string]any
-		servertest.Check(t, yaml.Unmarshal([]byte(strings.ReplaceAll(gatewayConfig, "PORT", portOf(listener.Addr().String()))), &of))
-		manager["http_filters"] = slices.Insert(list(manager, "http_filters"), 1-place, any(of[0]), any(of[1]))
-		resources := root["static_resources"].(map[string]any)
-		at(resources, "clusters", 0).(map[string]any)["typed_extension_protocol_options"] =
-			map[string]any{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": of[2]}
-		resources["clusters"] = append(list(resources, "clusters"), of[3])
-		e := startEnvoy(t, string(servertest.Must(yaml.Marshal(root))(t)))
-
+		of := parsed[[]any](t, strings.ReplaceAll(gatewayConfig, "PORT", portOf(listener.Addr().String())))
+		e := startEnvoy(t, refit(t, tokenConfig(t, v, p), func(all []any, root map[string]any) []any {
+			resources := root["static_resources"].(map[string]any)
+			clusters := list(resources, "clusters")
+			clusters[0].(map[string]any)["typed_extension_protocol_options"] = of[2]
+			resources["clusters"] = append(clusters, of[3])
+			return slices.Insert(all, 1-place, of[:2]...)
+		}))
 		body, err := finish(e.completes("ann", 30))
 		if err != nil || !strings.Contains(body, `{"usage":{`) || !strings.HasSuffix(body, "data: [DONE]\n\n") {
 			t.Errorf("%q, %v", body, err)
