@@ -107,6 +107,17 @@ func withFilter(t *testing.T, config string, filters ...string) string {
 	})
 }
 
+// documented returns the blocks of YAML in docs/envoy.md from a heading on.
+func documented(t *testing.T, heading string) (blocks []string) {
+	t.Helper()
+	_, section, _ := strings.Cut(string(readFile(t, repository+"/docs/envoy.md")), heading)
+	for _, block := range strings.Split(section, "```yaml\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		blocks = append(blocks, block)
+	}
+	return blocks
+}
+
 func parsed[T any](t *testing.T, text string) (tree T) {
 	t.Helper()
 	servertest.Check(t, yaml.Unmarshal([]byte(text), &tree))

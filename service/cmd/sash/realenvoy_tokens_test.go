@@ -82,15 +82,7 @@ func tokenConfig(t *testing.T, v *vendor, services ...*service) string {
 	})
 }
 
-func tokenDocs(t *testing.T) (blocks []string) {
-	t.Helper()
-	_, section, _ := strings.Cut(string(readFile(t, repository+"/docs/envoy.md")), "\n## Token budgets\n")
-	for _, block := range strings.Split(section, "```yaml\n")[1:] {
-		block, _, _ = strings.Cut(block, "```")
-		blocks = append(blocks, block)
-	}
-	return blocks
-}
+func tokenDocs(t *testing.T) []string { return documented(t, "\n## Token budgets\n") }
 
 // The example has the filter of the documentation, but for what requests are counted by.
 func TestRealEnvoyTokenExample(t *testing.T) {

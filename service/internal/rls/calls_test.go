@@ -325,11 +325,10 @@ func TestHalfSentMessagesHaveAShare(t *testing.T) {
 func TestWholeMessagesTakeNoShare(t *testing.T) {
 	inside, finish, store := make(chan struct{}), make(chan struct{}), memstore.New(nil)
 	w := &world{t: t, calls: &calls{within: time.Hour, most: maxCalls, half: 4 << 10}}
-	w.serve(text, storeFunc(func(ctx context.Context, op *driver.Op) (err error) {
+	w.serve(text, storeFunc(func(ctx context.Context, op *driver.Op) error {
 		inside <- struct{}{}
 		<-finish
-		op.Answer, err = driver.Decide(ctx, store, op.Request)
-		return err
+		return charge(ctx, store, op)
 	}), &Options{Timeout: time.Hour})
 	client := meet(t, w.conn.Target())
 	message := servertest.Must(proto.Marshal(request("ip=" + strings.Repeat("x", 1500))))(t)

@@ -2,9 +2,9 @@ package rls
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"runtime"
@@ -69,15 +69,8 @@ func (w *world) serve(text string, store driver.Store, opts *Options) {
 	t.Helper()
 	cfg := servertest.Must(config.Parse(w.defaults, false, config.File{Name: "x.yaml", Text: []byte(text)}))(t)
 	decider := servertest.Must(decide.New(cfg, func(config.Place) (driver.Store, error) { return store, nil }))(t)
-	if opts == nil {
-		opts = &Options{}
-	}
-	if opts.Access == nil {
-		opts.Access = servertest.Gate(t, everything)
-	}
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-	}
+	opts = cmp.Or(opts, &Options{})
+	opts.Access, opts.Log = cmp.Or(opts.Access, servertest.Gate(t, everything)), cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	if opts.Stats != nil {
 		decider.Observe(opts.Stats.Observe)
 	}
