@@ -29,6 +29,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
 )
 
@@ -209,6 +210,52 @@ func TestThePortsWithCertificates(t *testing.T) {
 		_ = res.Body.Close()
 		t.Errorf("without a certificate: %d", res.StatusCode)
 	}
+}
+
+// The port of gRPC serves clients of the name in Envoy's variable, takes certificates that are renewed, and keeps the last valid ones.
+func TestMutualTLSAndRenewal(t *testing.T) {
+	ca, renewed := certify(t, "sash", "envoy.example", "other.example"), certify(t, "sash")
+	p := serveIn(t, envoysPorts(redistest.Start(t), "LOG_FORMAT=text", "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+ca.file("sash.pem"),
+		"GRPC_SERVER_TLS_KEY="+ca.file("sash.key"), "GRPC_CLIENT_TLS_CACERT="+ca.file("authority.pem"), "GRPC_CLIENT_TLS_SAN=envoy.example"),
+		"--config", tempFile(t, "limits.yaml", "domain: edge\ndescriptors: [{key: k, limits: [1/1m]}]\n"))
+	seconds := time.Duration(0)
+	save := func(name, text string) { // at another time than before, whatever the clock of the files
+		put(t, ca.file(name), text)
+		seconds += time.Second
+		servertest.Check(t, os.Chtimes(ca.file(name), time.Time{}, time.Now().Add(seconds)))
+	}
+	ask := func(what, name string, want *authority) {
+		t.Helper()
+		config := ca.client(t, name)
+		config.InsecureSkipVerify, config.NextProtos = true, []string{"h2"}
+		conn, err := tls.Dial("tcp", p.grpc, config)
+		if err == nil {
+			defer func() { _ = conn.Close() }()
+			_, err = conn.Read(make([]byte, 1)) // a server refuses a client after the client's handshake
+		}
+		switch {
+		case err != nil && want != nil, err == nil && want == nil:
+			t.Errorf("%s: %v", what, err)
+		case want != nil && conn.ConnectionState().PeerCertificates[0].CheckSignatureFrom(want.cert) != nil:
+			t.Errorf("%s: the wrong certificate", what)
+		}
+	}
+	ask("the client", "envoy.example", ca)
+	ask("no certificate", "", nil)
+	ask("another name", "other.example", nil)
+	authority := string(readFile(t, ca.file("authority.pem")))
+	save("sash.pem", "half a cert")
+	ask("while a file is written", "envoy.example", ca)
+	save("authority.pem", "garbage")
+	ask("under garbage for authorities", "envoy.example", ca)
+	ask("and again", "envoy.example", ca)
+	if n := strings.Count(p.logs.String(), "the last valid ones stay in use"); n != 2 {
+		t.Errorf("%d lines for two changes: %s", n, p.logs)
+	}
+	save("authority.pem", authority)
+	save("sash.key", string(readFile(t, renewed.file("sash.key"))))
+	save("sash.pem", string(readFile(t, renewed.file("sash.pem"))))
+	ask("renewed", "envoy.example", renewed)
 }
 
 const adminToken = "a-token-of-enough-length"

@@ -207,9 +207,7 @@ func TestKubernetesManifestsAgree(t *testing.T) {
 // cluster is the Service.
 func istioFilter(t *testing.T) string {
 	t.Helper()
-	var m map[string]any
-	servertest.Check(t, yaml.Unmarshal(readFile(t, kubernetes+"/istio/envoyfilter.yaml"), &m))
-	patch := at(m, "spec", "configPatches", 0)
+	patch := at(documents(t, kubernetes+"/istio/envoyfilter.yaml")[0], "spec", "configPatches", 0)
 	config := at(patch, "patch", "value", "typed_config").(map[string]any)
 	got := fmt.Sprintln(at(patch, "applyTo"), at(patch, "match", "listener", "filterChain", "filter", "subFilter", "name"),
 		at(patch, "patch", "operation"), at(patch, "patch", "value", "name"), config["@type"])

@@ -83,11 +83,9 @@ func TestRealEnvoyLimits(t *testing.T) {
 // The file of rights and the filter in the documentation are valid, and the filter works with the built-in example. So does
 // the filter that Istio inserts with the ConfigMap of examples/kubernetes, under the name that Istio gives the cluster.
 func TestRealEnvoyTakesTheDocumentedFilters(t *testing.T) {
-	blocks := strings.Split(string(readFile(t, repository+"/docs/envoy.md")), "```yaml\n")
-	rights, _, _ := strings.Cut(blocks[1], "```")
-	filter, _, _ := strings.Cut(blocks[2], "```")
-	p := serve(t, "--access", tempFile(t, "access.yaml", strings.ReplaceAll(rights, "edge", "demo")))
-	e := startEnvoy(t, withFilter(t, envoyConfig(t, startUpstream(t), p), strings.Replace(filter, "0.1s", "5s", 1)))
+	blocks := documented(t, "\n### Rights\n") // the filter is the next
+	p := serve(t, "--access", tempFile(t, "access.yaml", edited(t, blocks[0], "edge", "demo")))
+	e := startEnvoy(t, withFilter(t, envoyConfig(t, startUpstream(t), p), edited(t, blocks[1], "0.1s", "5s")))
 	if res := e.get(1); res.StatusCode != 200 || res.Header.Get("x-ratelimit-limit") == "" {
 		t.Errorf("%d with %v", res.StatusCode, res.Header)
 	}

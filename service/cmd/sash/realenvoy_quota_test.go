@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	library "example.com/sash"
 	"example.com/sash/internal/judge"
 	"example.com/sash/internal/redistest"
@@ -63,14 +61,7 @@ func startQuotaLog(t *testing.T) *quotaLog {
 // quotaFilter returns the configuration with the filter of quota in place of its rate limit filter.
 func quotaFilter(t *testing.T, config, filter string) string {
 	t.Helper()
-	var root map[string]any
-	servertest.Check(t, yaml.Unmarshal([]byte(config), &root))
-	var wanted []any
-	servertest.Check(t, yaml.Unmarshal([]byte(filter), &wanted))
-	manager := at(root, "static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config").(map[string]any)
-	all := list(manager, "http_filters")
-	manager["http_filters"] = append(wanted, all[len(all)-1])
-	return string(servertest.Must(yaml.Marshal(root))(t))
+	return refit(t, config, func(all []any, _ map[string]any) []any { return append(parsed[[]any](t, filter), all[len(all)-1]) })
 }
 
 // Three Envoys that spend a limit by themselves never exceed it together, while demand swings from one to another and an Envoy, two

@@ -76,30 +76,52 @@ func envoyConfig(t *testing.T, u *upstream, services ...*service) string {
 // denying begins a filter that waits, and refuses what is not decided.
 const denying = "timeout: 20s\nfailure_mode_deny: true\nenable_x_ratelimit_headers: DRAFT_VERSION_03\n"
 
-// withFilter returns the configuration with other rate limit filters. Only the address of the service stays.
-func withFilter(t *testing.T, config string, filters ...string) string {
+// refit returns a configuration in which f has changed the HTTP filters and, if it wants, more.
+func refit(t *testing.T, config string, f func(filters []any, root map[string]any) []any) string {
 	t.Helper()
 	var root map[string]any
 	servertest.Check(t, yaml.Unmarshal([]byte(config), &root))
 	manager := at(root, "static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config").(map[string]any)
-	var all []any
-	for _, old := range list(manager, "http_filters") {
-		if at(old, "name") != "envoy.filters.http.ratelimit" {
-			all = append(all, old)
-			continue
-		}
-		for _, text := range filters {
-			var wanted map[string]any
-			servertest.Check(t, yaml.Unmarshal([]byte(text), &wanted))
-			for _, key := range []string{"@type", "rate_limit_service"} {
-				wanted[key] = at(old, "typed_config", key)
+	manager["http_filters"] = f(list(manager, "http_filters"), root)
+	return string(servertest.Must(yaml.Marshal(root))(t))
+}
+
+// withFilter returns the configuration with other rate limit filters. Only the address of the service stays.
+func withFilter(t *testing.T, config string, filters ...string) string {
+	t.Helper()
+	return refit(t, config, func(before []any, _ map[string]any) (all []any) {
+		for _, old := range before {
+			if at(old, "name") != "envoy.filters.http.ratelimit" {
+				all = append(all, old)
+				continue
 			}
-			all = append(all, map[string]any{"name": at(old, "name"), "typed_config": wanted})
+			for _, text := range filters {
+				wanted := parsed[map[string]any](t, text)
+				for _, key := range []string{"@type", "rate_limit_service"} {
+					wanted[key] = at(old, "typed_config", key)
+				}
+				all = append(all, map[string]any{"name": at(old, "name"), "typed_config": wanted})
+			}
 		}
+		return all
+	})
+}
+
+// documented returns the blocks of YAML in docs/envoy.md from a heading on.
+func documented(t *testing.T, heading string) (blocks []string) {
+	t.Helper()
+	_, section, _ := strings.Cut(string(readFile(t, repository+"/docs/envoy.md")), heading)
+	for _, block := range strings.Split(section, "```yaml\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		blocks = append(blocks, block)
 	}
-	manager["http_filters"] = all
-	text := servertest.Must(yaml.Marshal(root))(t)
-	return string(text)
+	return blocks
+}
+
+func parsed[T any](t *testing.T, text string) (tree T) {
+	t.Helper()
+	servertest.Check(t, yaml.Unmarshal([]byte(text), &tree))
+	return tree
 }
 
 // A realEnvoy is a process of Envoy. It is safe for concurrent use.

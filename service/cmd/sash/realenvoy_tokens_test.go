@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
@@ -15,8 +16,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"example.com/sash/internal/redistest"
 	"example.com/sash/service/internal/servertest"
@@ -62,7 +61,8 @@ func startVendor(t *testing.T) *vendor {
 				return
 			}
 		}
-		fmt.Fprintf(out, "data: {\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":10}}\n\ndata: [DONE]\n\n", use-10)
+		as := cmp.Or(r.Header.Get("x-usage-as"), "usage") // in the form of another provider
+		fmt.Fprintf(out, "data: {%q:{\"prompt_tokens\":%d,\"completion_tokens\":10}}\n\ndata: [DONE]\n\n", as, use-10)
 	}))
 	t.Cleanup(server.Close)
 	v.port = portOf(server.Listener.Addr().String())
@@ -72,35 +72,27 @@ func startVendor(t *testing.T) *vendor {
 // tokenEnvoy starts Envoy with the filter of the documentation, before services with the rules of the documentation for 1,000 tokens.
 func tokenEnvoy(t *testing.T, v *vendor, services ...*service) *realEnvoy {
 	t.Helper()
-	var root, filter map[string]any
-	servertest.Check(t, yaml.Unmarshal([]byte(envoyConfig(t, &upstream{port: v.port}, services...)), &root))
-	servertest.Check(t, yaml.Unmarshal([]byte(strings.Replace(tokenDocs(t)[1], "message_timeout: 1s", "message_timeout: 20s", 1)), &filter))
-	manager := at(root, "static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config").(map[string]any)
-	all := list(manager, "http_filters")
-	manager["http_filters"] = []any{filter, all[len(all)-1]}
-	return startEnvoy(t, string(servertest.Must(yaml.Marshal(root))(t)))
+	return startEnvoy(t, tokenConfig(t, v, services...))
 }
 
-func tokenDocs(t *testing.T) (blocks []string) {
+func tokenConfig(t *testing.T, v *vendor, services ...*service) string {
 	t.Helper()
-	_, section, _ := strings.Cut(string(readFile(t, repository+"/docs/envoy.md")), "\n## Token budgets\n")
-	for _, block := range strings.Split(section, "```yaml\n")[1:] {
-		block, _, _ = strings.Cut(block, "```")
-		blocks = append(blocks, block)
-	}
-	return blocks
+	return refit(t, envoyConfig(t, &upstream{port: v.port}, services...), func(all []any, _ map[string]any) []any {
+		return []any{parsed[any](t, edited(t, tokenDocs(t)[1], "message_timeout: 1s", "message_timeout: 20s")), all[len(all)-1]}
+	})
 }
+
+func tokenDocs(t *testing.T) []string { return documented(t, "\n## Token budgets\n") }
 
 // The example has the filter of the documentation, but for what requests are counted by.
 func TestRealEnvoyTokenExample(t *testing.T) {
-	var root, filter map[string]any
-	servertest.Check(t, yaml.Unmarshal(readFile(t, examples+"/tokens/envoy.yaml"), &root))
-	documented := edited(t, tokenDocs(t)[1], "&descriptor=account=all", "")
-	servertest.Check(t, yaml.Unmarshal([]byte(documented), &filter))
-	manager := at(root, "static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config").(map[string]any)
-	if got := list(manager, "http_filters")[0]; !reflect.DeepEqual(got, filter) {
-		t.Errorf("%v, and documented is %v", got, filter)
-	}
+	filter := parsed[any](t, edited(t, tokenDocs(t)[1], "&descriptor=account=all", ""))
+	refit(t, string(readFile(t, examples+"/tokens/envoy.yaml")), func(all []any, _ map[string]any) []any {
+		if !reflect.DeepEqual(all[0], filter) {
+			t.Errorf("%v, and documented is %v", all[0], filter)
+		}
+		return all
+	})
 }
 
 func tokenRules(t *testing.T) string {

@@ -27,17 +27,19 @@ import (
 	"example.com/sash/service/internal/verify"
 )
 
+// ran runs the command in an environment, and returns its exit code and all that it says.
+func ran(t *testing.T, env map[string]string, args ...string) (code int, said string) {
+	t.Helper()
+	var out strings.Builder
+	code = Run(t.Context(), args, nil, &out, &out, func(name string) string { return env[name] })
+	return code, out.String()
+}
+
 // The help of sash serve is read as a whole.
 func TestHelpOfServe(t *testing.T) {
-	var out strings.Builder
-	if code := Run(t.Context(), []string{"serve", "--help"}, nil, &out, &out, func(string) string { return "" }); code != 0 {
-		t.Fatal(code, out.String())
-	}
-	if n := len(strings.Fields(out.String())); n > 900 {
-		t.Errorf("it has %d words", n)
-	}
-	if n := strings.Count(out.String(), "\n      --"); n > 30 {
-		t.Errorf("it has %d flags", n)
+	code, help := ran(t, nil, "serve", "--help")
+	if words, flags := len(strings.Fields(help)), strings.Count(help, "\n      --"); code != 0 || words > 900 || flags > 30 {
+		t.Errorf("exit %d, %d words, %d flags", code, words, flags)
 	}
 }
 
@@ -76,17 +78,12 @@ func TestWhatMayBeAPasswordIsNotShown(t *testing.T) {
 		{[]string{"doctor", "--budget=" + url}, "not shown"},
 		{[]string{"allow", "--limit", url, "k"}, "not shown"},
 	} {
-		var out, err strings.Builder
-		code := Run(t.Context(), c.args, nil, &out, &err, func(string) string { return "" })
-		all := out.String() + err.String()
-		if code != exitError || !strings.Contains(all, c.say) || strings.Contains(all, "cret") {
-			t.Errorf("%q: exit %d, %s", c.args, code, all)
+		if code, said := ran(t, nil, c.args...); code != exitError || !strings.Contains(said, c.say) || strings.Contains(said, "cret") {
+			t.Errorf("%q: exit %d, %s", c.args, code, said)
 		}
 	}
-	var out, err strings.Builder
-	Run(t.Context(), []string{"allow", "--limit", "x/day@Mars/Base", "k"}, nil, &out, &err, func(string) string { return "" })
-	if !strings.Contains(err.String(), "x/day@Mars/Base") {
-		t.Errorf("a limit with a zone is not shown: %s", err.String())
+	if _, said := ran(t, nil, "allow", "--limit", "x/day@Mars/Base", "k"); !strings.Contains(said, "x/day@Mars/Base") {
+		t.Errorf("a limit with a zone is not shown: %s", said)
 	}
 }
 
@@ -181,19 +178,15 @@ func TestCheckAppliesTheRulesOfServe(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "limits.yaml")
 		servertest.Check(t, os.WriteFile(path, []byte(file), 0o600))
 		for _, redis := range []string{"", "redis://127.0.0.1:1"} {
-			run := func(args ...string) (int, string) {
-				var out, err strings.Builder
-				code := Run(t.Context(), args, nil, &out, &err, func(name string) string { return map[string]string{redisVariable: redis}[name] })
-				return code, err.String() + out.String()
-			}
-			code, text := run("config", "check", path)
+			env := map[string]string{redisVariable: redis}
+			code, text := ran(t, env, "config", "check", path)
 			if redis == "" && c.warns != "" {
 				if code != 0 || !strings.Contains(text, "warning: ") || !strings.Contains(text, c.warns) || !strings.Contains(text, c.redis) {
 					t.Errorf("%.80s: %d, %s; want a warning", file, code, text)
 				}
 				continue
 			}
-			served, said := run("serve", "--config", path, "--addr", "nowhere")
+			served, said := ran(t, env, "serve", "--config", path, "--addr", "nowhere")
 			if code != 2 || served != 2 || !strings.Contains(text, c.redis) || !strings.HasSuffix(said, text) {
 				t.Errorf("%.80s on %q: check says %d, %s; serve %d, %s; want %q", file, redis, code, text, served, said, c.redis)
 			}
@@ -213,10 +206,8 @@ func TestCheckAppliesTheRulesOfServe(t *testing.T) {
 		{map[string]string{"SASH_ALGORITHM": "fixed-window"}, 0, "by fixed-window"},
 		{map[string]string{"SASH_ALGORITHM": "none"}, 2, "SASH_ALGORITHM"},
 	} {
-		var out strings.Builder
-		code := Run(t.Context(), []string{"config", "check", file}, nil, &out, &out, func(name string) string { return c.env[name] })
-		if code != c.code || !strings.Contains(out.String(), c.says) {
-			t.Errorf("%v: %d, %s", c.env, code, out.String())
+		if code, said := ran(t, c.env, "config", "check", file); code != c.code || !strings.Contains(said, c.says) {
+			t.Errorf("%v: %d, %s", c.env, code, said)
 		}
 	}
 }
@@ -229,9 +220,7 @@ func TestConfigEnvoyPrintsTheFilterOfQuota(t *testing.T) {
 		"- {key: x-ai, lease: 2s, limits: [50/1m], tokens: {format: openai}}\n"
 	servertest.Check(t, os.WriteFile(file, []byte(rules), 0o600))
 	run := func(args ...string) (int, string) {
-		var out strings.Builder
-		code := Run(t.Context(), append([]string{"config", "envoy", file}, args...), nil, &out, &out, func(string) string { return "" })
-		return code, out.String()
+		return ran(t, nil, append([]string{"config", "envoy", file}, args...)...)
 	}
 	code, text := run("--quota")
 	deep, shallow := strings.Index(text, "and_matcher"), strings.LastIndex(text, "predicate:")

@@ -42,7 +42,7 @@ func oneOfAny(t *testing.T, d *Decider) {
 	want(t, "none of the others is charged", ask(t, d, part("a", 0), part("b", 0), part("c", 0)), "ok:4 | ok:1 | ok:8")
 	want(t, "what can never fit is passed over", pick(t, d, part("b", 3), part("never", 1), part("a", 4)), "2 ok:0")
 	for range 9 {
-		want(t, "the same subject twice", pick(t, d, part("a", 1), part("b", 1), part("a", 2)), "part 3: "+ErrTwice.Error())
+		want(t, "the same subject twice", pick(t, d, part("a", 1), part("b", 1), part("a", 2)), "parts[2]: "+ErrTwice.Error())
 		want(t, "nothing limits it, beside what counts refusals", pick(t, d, part("tokens", 1), part("nothing", 9)), "1 ok:0")
 	}
 	want(t, "neither was charged", pick(t, d, part("a", 1), part("b", 1)), "1 ok:0")

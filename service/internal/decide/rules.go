@@ -143,7 +143,7 @@ func (d *Decider) resolve(req *Request, answers []Answer) error {
 			return err
 		}
 		if !req.Lenient && a.Limited() && slices.ContainsFunc(answers[:i], func(b Answer) bool { return b.Limited() && b.Key == a.Key }) {
-			return fmt.Errorf("part %d: %w", i+1, ErrTwice)
+			return fmt.Errorf("parts[%d]: %w", i, ErrTwice)
 		}
 		if a.Rule != nil && a.BannedBy == nil && !req.Any {
 			replaced = append(replaced, a.Rule.Replaces...)

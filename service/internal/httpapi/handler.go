@@ -327,7 +327,7 @@ func (r *request) asks() (req decide.Request, err error) {
 	for i, p := range parts {
 		entries, err := subject(r.Domain, p.Entries)
 		if err != nil && r.Parts != nil {
-			err = fmt.Errorf("part %d: %w", i+1, err)
+			err = fmt.Errorf("parts[%d]: %w", i, err)
 		}
 		if err != nil {
 			return req, err

@@ -35,7 +35,7 @@ func TestCommandsOnSeveralSubjects(t *testing.T) {
 		"SASH.ALLOW shop ENTRY user 1" + strings.Repeat(" AND shop ENTRY user 1", 4): "-SASHRULE a request has 1 to 4 parts",
 		"SASH.BOOK shop ENTRY user 1 WITHIN 1 AND shop ENTRY user 2":                 "-ERR syntax error: 'AND' is no option here",
 		"SASH.RESET shop ENTRY user 1 AND shop ENTRY user 2":                         "-ERR syntax error: 'AND' is no option here",
-		"SASH.PEEK shop ENTRY user 1 AND shop ENTRY user 1 COST 2":                   "-ERR part 2: the subject is there twice",
+		"SASH.PEEK shop ENTRY user 1 AND shop ENTRY user 1 COST 2":                   "-ERR parts[1]: the subject is there twice",
 		"SASH.ALLOW key LIMIT 1/1m COST 2 OR other LIMIT 1/1h COST 2":                "-SASHCOST ",
 		"SASH.ALLOW shop ENTRY user 1 OR shop ENTRY counted 1":                       "-SASHRULE a rule with count_refused",
 	} {

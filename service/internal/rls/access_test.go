@@ -2,24 +2,13 @@ package rls
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/hex"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"log/slog"
-	"math/big"
-	"net"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
-	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -137,88 +126,5 @@ func TestRefundsAndLimitsOfARequestAreBounded(t *testing.T) {
 				t.Errorf("%d %s: %v", n, what, err)
 			}
 		}
-	}
-}
-
-// sign returns a certificate of a name, signed by itself.
-func sign(t *testing.T, name string, serial int64) (pair tls.Certificate, certPEM, keyPEM []byte) {
-	t.Helper()
-	key := servertest.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err1 := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	secret, err2 := x509.MarshalPKCS8PrivateKey(key)
-	certPEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	keyPEM = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
-	pair, err3 := tls.X509KeyPair(certPEM, keyPEM)
-	servertest.Check(t, errors.Join(err1, err2, err3))
-	return pair, certPEM, keyPEM
-}
-
-func save(t *testing.T, name string, text []byte, at time.Time) {
-	t.Helper()
-	servertest.Check(t, os.WriteFile(name, text, 0o600))
-	servertest.Check(t, os.Chtimes(name, at, at))
-}
-
-func TestMutualTLSAndRenewal(t *testing.T) {
-	dir := t.TempDir()
-	right, rightPEM, _ := sign(t, "envoy.example", 8)
-	other, otherPEM, _ := sign(t, "other.example", 9)
-	clients, now := append(rightPEM, otherPEM...), time.Now()
-	save(t, dir+"/ca.pem", clients, now)
-	_, first, firstKey := sign(t, "ratelimit.example", 2)
-	save(t, dir+"/cert.pem", first, now)
-	save(t, dir+"/key.pem", firstKey, now)
-	log := &servertest.Log{}
-	config, err := access.TLSFiles{Log: slog.New(slog.NewTextHandler(log, nil)),
-		Cert: dir + "/cert.pem", Key: dir + "/key.pem", ClientCA: dir + "/ca.pem", ClientSAN: "envoy.example"}.Config()
-	servertest.Check(t, err)
-	ask := func(as ...tls.Certificate) (serial int64, err error) {
-		clientConfig := &tls.Config{InsecureSkipVerify: true, Certificates: as}
-		here, there := net.Pipe()
-		defer func() { _ = here.Close() }()
-		go func() {
-			server := tls.Server(there, config)
-			_, _ = server.Write([]byte{1})
-			_ = server.Close()
-		}()
-		client := tls.Client(here, clientConfig)
-		_, err = client.Read(make([]byte, 1)) // a server refuses a client after the client's handshake
-		if seen := client.ConnectionState().PeerCertificates; len(seen) > 0 {
-			serial = seen[0].SerialNumber.Int64()
-		}
-		return serial, err
-	}
-	if serial, err := ask(right); err != nil || serial != 2 {
-		t.Errorf("certificate %d, %v", serial, err)
-	}
-	if _, err := ask(); err == nil {
-		t.Error("a client without a certificate is served")
-	}
-	if _, err := ask(other); err == nil {
-		t.Error("a client with another name is served")
-	}
-	save(t, dir+"/cert.pem", []byte("half a cert"), now.Add(time.Second))
-	if serial, err := ask(right); err != nil || serial != 2 {
-		t.Errorf("while the file is written: certificate %d, %v", serial, err)
-	}
-	save(t, dir+"/ca.pem", []byte("garbage"), now.Add(time.Second))
-	for range 2 {
-		if serial, err := ask(right); err != nil || serial != 2 {
-			t.Errorf("under garbage for authorities: certificate %d, %v", serial, err)
-		}
-	}
-	if said := log.String(); strings.Count(said, "level=ERROR") != 2 || strings.Count(said, "the last valid ones stay in use") != 2 {
-		t.Errorf("not a line for each of two changes: %s", said)
-	}
-	save(t, dir+"/ca.pem", clients, now.Add(2*time.Second))
-	_, second, secondKey := sign(t, "ratelimit.example", 3)
-	save(t, dir+"/key.pem", secondKey, now.Add(2*time.Second))
-	save(t, dir+"/cert.pem", second, now.Add(2*time.Second))
-	if serial, err := ask(right); err != nil || serial != 3 {
-		t.Errorf("renewed: certificate %d, %v", serial, err)
 	}
 }

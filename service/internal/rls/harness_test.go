@@ -2,14 +2,15 @@ package rls
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,15 +69,8 @@ func (w *world) serve(text string, store driver.Store, opts *Options) {
 	t.Helper()
 	cfg := servertest.Must(config.Parse(w.defaults, false, config.File{Name: "x.yaml", Text: []byte(text)}))(t)
 	decider := servertest.Must(decide.New(cfg, func(config.Place) (driver.Store, error) { return store, nil }))(t)
-	if opts == nil {
-		opts = &Options{}
-	}
-	if opts.Access == nil {
-		opts.Access = servertest.Gate(t, everything)
-	}
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-	}
+	opts = cmp.Or(opts, &Options{})
+	opts.Access, opts.Log = cmp.Or(opts.Access, servertest.Gate(t, everything)), cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
 	if opts.Stats != nil {
 		decider.Observe(opts.Stats.Observe)
 	}
@@ -149,13 +143,11 @@ func spell(res *pb.RateLimitResponse) string {
 // A stranger is a client of gRPC that sends frames of HTTP/2 as it likes.
 type stranger struct {
 	*http2.Framer
-	conn net.Conn
-	next uint32
-
-	mu    sync.Mutex
-	ended map[uint32]bool // guarded by mu: streams that the server ended
-	gone  bool            // guarded by mu
-	data  int             // guarded by mu: frames of it
+	conn  net.Conn
+	next  uint32
+	ended atomic.Int64 // streams that the server has ended
+	data  atomic.Int64 // frames of it that the server has sent
+	gone  atomic.Bool  // the server has closed the connection
 }
 
 // meet connects and sends settings. It answers nothing, and closes the connection with the test.
@@ -169,7 +161,7 @@ func meetFrom(t testing.TB, from, addr string, settings ...http2.Setting) *stran
 	dialer := net.Dialer{Timeout: 20 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	conn := servertest.Must(dialer.DialContext(t.Context(), "tcp", addr))(t)
 	t.Cleanup(func() { _ = conn.Close() })
-	f := &stranger{Framer: http2.NewFramer(conn, conn), conn: conn, next: 1, ended: make(map[uint32]bool)}
+	f := &stranger{Framer: http2.NewFramer(conn, conn), conn: conn, next: 1}
 	_ = servertest.Must(conn.Write([]byte(http2.ClientPreface)))(t)
 	servertest.Check(t, f.WriteSettings(settings...))
 	go f.read()
@@ -177,24 +169,18 @@ func meetFrom(t testing.TB, from, addr string, settings ...http2.Setting) *stran
 }
 
 func (f *stranger) read() {
-	frames := http2.NewFramer(f.conn, f.conn)
-	for {
-		frame, err := frames.ReadFrame()
-		f.mu.Lock()
-		if err != nil {
-			f.gone = true
-			f.mu.Unlock()
-			return
-		}
+	defer f.gone.Store(true)
+	ended, frames := make(map[uint32]bool), http2.NewFramer(f.conn, f.conn)
+	for frame, err := frames.ReadFrame(); err == nil; frame, err = frames.ReadFrame() {
 		header := frame.Header()
 		ends := header.Type == http2.FrameHeaders && header.Flags.Has(http2.FlagHeadersEndStream)
 		if header.Type == http2.FrameData {
-			f.data++
+			f.data.Add(1)
 		}
 		if header.StreamID > 0 && (ends || header.Type == http2.FrameRSTStream) {
-			f.ended[header.StreamID] = true
+			ended[header.StreamID] = true
+			f.ended.Store(int64(len(ended)))
 		}
-		f.mu.Unlock()
 	}
 }
 
@@ -213,41 +199,18 @@ func (f *stranger) Begin(method string, more ...byte) (stream uint32, err error)
 	return stream, f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: append(block.Bytes(), more...), EndHeaders: true})
 }
 
-// Ended returns how many streams the server has ended.
-func (f *stranger) Ended() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.ended)
-}
-
-// Data returns how many frames of data the server has sent.
-func (f *stranger) Data() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.data
-}
-
-// Gone reports whether the server has closed the connection.
-func (f *stranger) Gone() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.gone
-}
-
-// floods sends frames that cost their sender little, in tests of t, one kind over each connection that dial returns. It
-// expects that they take neither memory nor goroutines without bound, and that others are answered meanwhile: ask
-// requests something. Calls of the floods have this path.
-func floods(t *testing.T, path string, dial func(testing.TB) *stranger, ask func()) {
+// Floods of frames that cost their sender little, of one kind over a connection, take neither memory nor goroutines without bound, and
+// others are answered meanwhile.
+func TestFloodsOfFrames(t *testing.T) {
+	w := begin(t, text, nil)
+	begun := func(f *stranger, more ...byte) uint32 {
+		stream, _ := f.Begin(pb.RateLimitService_ShouldRateLimit_FullMethodName, more...) // what follows fails, too
+		return stream
+	}
 	garbage := bytes.Repeat([]byte{0x00, 0x01, 'a', 0x01, 'b'}, 2000) // of HPACK: a: b, not indexed
 	for what, one := range map[string]func(f *stranger, first bool) error{
-		"calls that are reset at once": func(f *stranger, _ bool) error {
-			stream, err := f.Begin(path)
-			if err != nil {
-				return err
-			}
-			return f.WriteRSTStream(stream, http2.ErrCodeCancel)
-		},
-		"pings": func(f *stranger, _ bool) error { return f.WritePing(false, [8]byte{}) },
+		"calls that are reset at once": func(f *stranger, _ bool) error { return f.WriteRSTStream(begun(f), http2.ErrCodeCancel) },
+		"pings":                        func(f *stranger, _ bool) error { return f.WritePing(false, [8]byte{}) },
 		"settings": func(f *stranger, _ bool) error {
 			return f.WriteSettings(http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 1})
 		},
@@ -259,29 +222,23 @@ func floods(t *testing.T, path string, dial func(testing.TB) *stranger, ask func
 			}
 			return f.WriteContinuation(1, false, garbage)
 		},
-		"large headers": func(f *stranger, _ bool) error {
-			_, err := f.Begin(path, garbage...)
-			return err
-		},
+		"large headers": func(f *stranger, _ bool) error { begun(f, garbage...); return f.WritePing(false, [8]byte{}) },
 		"a message that is too large": func(f *stranger, first bool) error {
 			if !first {
 				return f.WriteData(1, false, garbage)
 			}
-			if _, err := f.Begin(path); err != nil {
-				return err
-			}
-			return f.WriteData(1, false, []byte{0, 0x7f, 0xff, 0xff, 0xff})
+			return f.WriteData(begun(f), false, []byte{0, 0x7f, 0xff, 0xff, 0xff})
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			ask()
+			w.ask(request("ip=a"))
 			before, goroutines := heap(), runtime.NumGoroutine()
-			f, sent := dial(t), 0
+			f, sent := meet(t, w.conn.Target()), 0
 			for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end) && one(f, sent == 0) == nil; {
 				sent++
 			}
 			began := time.Now()
-			ask()
+			w.ask(request("ip=a"))
 			took, more, grown := time.Since(began), runtime.NumGoroutine()-goroutines, heap()-before
 			t.Logf("%d frames; an answer took %v; %d goroutines and %d KiB more", sent, took, more, grown>>10)
 			if took > 5*time.Second || more > 500 || grown > 16<<20 {
