@@ -19,7 +19,7 @@ KUBECONFORM_VERSION = v0.8.0
 KUBERNETES_VERSION  = 1.37.0
 ISTIO_API_VERSION   = v1.31.1
 ENVOY_GATEWAY_VERSION = v1.9.1
-# The container engine of make image and make test-image.
+# The container engine of make image.
 ENGINE  ?= $(shell docker info >/dev/null 2>&1 && echo docker || command -v podman)
 # The chart library of the reports, and what it is built from.
 ECHARTS  = $(CURDIR)/service/internal/replay/htmlreport/internal/echarts
@@ -199,10 +199,6 @@ test-deploy: ## run the image's binary in an empty root, check the systemd unit,
 		env DEBIAN_FRONTEND=noninteractive apt-get install -y -q "$${missing[@]}"; \
 	fi
 	go test -tags deploy -count 1 -run Deploy ./service/cmd/sash
-
-.PHONY: test-image
-test-image: redis image ## run the image as its users do (needs docker or podman; not part of make test)
-	ENGINE="$(ENGINE)" go test -tags image -count 1 -run RunImage ./service/cmd/sash
 
 .PHONY: test-envoy
 test-envoy: redis build envoy ## send requests through the real Envoy, with the configuration of examples/envoy (gets Envoy if missing; not part of make test)
