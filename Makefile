@@ -19,7 +19,7 @@ KUBECONFORM_VERSION = v0.8.0
 KUBERNETES_VERSION  = 1.37.0
 ISTIO_API_VERSION   = v1.31.1
 ENVOY_GATEWAY_VERSION = v1.9.1
-# The container engine of make image and make test-image.
+# The container engine of make image.
 ENGINE  ?= $(shell docker info >/dev/null 2>&1 && echo docker || command -v podman)
 # The chart library of the reports, and what it is built from.
 ECHARTS  = $(CURDIR)/service/internal/replay/htmlreport/internal/echarts
@@ -200,10 +200,6 @@ test-deploy: ## run the image's binary in an empty root, check the systemd unit,
 	fi
 	go test -tags deploy -count 1 -run Deploy ./service/cmd/sash
 
-.PHONY: test-image
-test-image: redis image ## run the image as its users do (needs docker or podman; not part of make test)
-	ENGINE="$(ENGINE)" go test -tags image -count 1 -run RunImage ./service/cmd/sash
-
 .PHONY: test-envoy
 test-envoy: redis build envoy ## send requests through the real Envoy, with the configuration of examples/envoy (gets Envoy if missing; not part of make test)
 	ENVOY="$(ENVOY)" go test -tags envoy -count 1 -run RealEnvoy ./service/cmd/sash
@@ -343,7 +339,7 @@ soak: redis cc ## search for calls that break a promise, SOAK times as long as t
 	cd internal/faulttest && go test -timeout 0 -run 'Waiters|AClusterLosesAPrimary' . -times $(SOAK)
 	go test -timeout 0 -run '^TestSimulation$$' ./failover -seeds $$((2000 * $(SOAK)))
 	go test -timeout 0 -run '^TestSimulation$$' ./lease -seeds $$((1000 * $(SOAK)))
-	go test -timeout 0 -run '^TestAttacks$$/^all$$' ./service/cmd/sash -attacks $$((20 * $(SOAK)))s
+	go test -timeout 0 -run '^TestAttacks$$' ./service/cmd/sash -attacks $$((20 * $(SOAK)))s
 
 .PHONY: bench
 bench: redis ## measure Sash beside its alternatives, and write the tables of docs/benchmarks.md (PARTS=scripts,limiters,service,regions,logs for some; about 15 minutes)
