@@ -66,19 +66,6 @@ func TestWaitersOfFourProcesses(t *testing.T) {
 	}
 }
 
-// The server's clock runs 0.9 ms ahead and goes back, again and again, while everybody waits: no place moves, so order and
-// bound hold by the server's own instants.
-func TestWaitersWhenTheClockTrembles(t *testing.T) {
-	server, clock := redistest.StartWithClock(t)
-	f := startFleet(t, 4, waitersJobs.on(server))
-	more(t, "bookings before the clock trembles", &f.answers, 600**times)
-	for i := range 60 {
-		clock.Move(t, time.Duration(1-i%2)*900*time.Microsecond)
-		more(t, "bookings", &f.answers, 20)
-	}
-	f.endInOrder(t)
-}
-
 // The server's clock jumps forward by an hour, and back again, while everybody waits. Who has a place counts real time, so nobody
 // starts before it. Forward, what was charged before no longer counts; back, bookings move with the clock, so order and bound go on.
 func TestWaitersWhenTheClockJumps(t *testing.T) {
