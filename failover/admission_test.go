@@ -46,16 +46,16 @@ func TestAGreedyClientTakesNothingFromOthers(t *testing.T) {
 		callers    int // of the greedy client
 		within     time.Duration
 	}{
-		"a fast store":      {50 * time.Microsecond, 300 * time.Microsecond, 4000, 20 * time.Millisecond},
+		"a fast store":      {50 * time.Microsecond, 300 * time.Microsecond, 1500, 20 * time.Millisecond},
 		"a store on an end": {time.Millisecond, 300 * time.Microsecond, 256, 50 * time.Millisecond},
 		"a slow store":      {2 * time.Millisecond, 0, 200, 80 * time.Millisecond},
-		"a far store":       {50 * time.Microsecond, 20 * time.Millisecond, 4000, 80 * time.Millisecond},
-		"a farther store":   {50 * time.Microsecond, 40 * time.Millisecond, 4000, 120 * time.Millisecond},
+		"a far store":       {50 * time.Microsecond, 20 * time.Millisecond, 1500, 80 * time.Millisecond},
+		"a farther store":   {50 * time.Microsecond, 40 * time.Millisecond, 1500, 120 * time.Millisecond},
 	} {
 		failover.Bubble(t, name, func(t *testing.T) {
 			inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerHour(90_000))
 			inner.becomes(serial(c.each, c.away))
-			const lasts = 5 * time.Second
+			const lasts = 3 * time.Second
 			ctx, stop := context.WithTimeout(t.Context(), lasts)
 			defer stop()
 			var greedy, others atomic.Int64

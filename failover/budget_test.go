@@ -11,37 +11,7 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/failover"
-	"example.com/sash/internal/drivertest"
 )
-
-func TestTheBudgetHoldsWhateverTheStoreDoes(t *testing.T) {
-	for name, does := range map[string]func(context.Context) error{
-		"it hangs and does not heed its context": hangs(time.Hour),
-		"it heeds its context":                   stalls,
-		"it answers a little late":               hangs(51 * time.Millisecond),
-		"it drips": func(context.Context) error {
-			for range 1000 {
-				<-time.After(time.Millisecond)
-			}
-			return nil
-		},
-	} {
-		failover.Bubble(t, name, func(t *testing.T) {
-			inner := newFake()
-			inner.becomes(does)
-			l := newLimiter(t, guarded(t, inner, failover.Options{}), nil, sash.PerHour(10))
-			start := time.Now()
-			_, err := l.Allow(t.Context(), "k")
-			if took := time.Since(start); took != failover.DefaultBudget {
-				t.Errorf("the answer took %v", took)
-			}
-			if !errors.Is(err, sash.ErrUnavailable) || !errors.Is(err, failover.ErrBudget) || errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("the error is %v", err)
-			}
-			time.Sleep(2 * time.Hour) // the store lets go
-		})
-	}
-}
 
 // giveUp asks n times and gives up after 10 ms.
 func giveUp(t *testing.T, l *sash.Limiter, n int) {
@@ -99,36 +69,6 @@ func TestErrorsAboutTheCallPassAndTripNothing(t *testing.T) {
 			t.Errorf("the store is %v", store.State())
 		}
 	})
-}
-
-func TestWhatTheStoreCannotDoIsUnsupported(t *testing.T) {
-	store := guarded(t, drivertest.Plain(newFake()), failover.Options{Modes: always(failover.Local)})
-	l := newLimiter(t, store, nil, sash.PerHour(10))
-	req := driver.Request{Key: "k", Cost: 1, Policy: l.Policy()}
-	calls, other := drivertest.Of(store), req
-	other.Key = "l"
-	_, all := calls.All(t.Context(), req, other)
-	_, once := calls.Once(t.Context(), "id", req)
-	_, back := calls.GiveBack(t.Context(), req)
-	_, extend := calls.Extend(t.Context(), driver.Settlement{Request: req})
-	_, cool := calls.Cool(t.Context(), "k", driver.CoolDown{})
-	for call, err := range map[string]error{
-		"an ID": once, "GiveBack": back, "Extend": extend, "Cool": cool,
-		"Settle": calls.Settle(t.Context(), driver.Settlement{Request: req}), "Forget": calls.Forget(t.Context(), "k", l.Policy()),
-	} {
-		if !errors.Is(err, driver.ErrUnsupported) {
-			t.Errorf("%s: %v", call, err)
-		}
-	}
-	_, _, choose := calls.Any(t.Context(), req, other)
-	for call, err := range map[string]error{"All": all, "Any": choose} { // the limiter decides one by one
-		if !errors.Is(err, driver.ErrApart) {
-			t.Errorf("%s: %v", call, err)
-		}
-	}
-	if left, err := l.Peek(t.Context(), "k"); err != nil || left.Remaining != 10 {
-		t.Errorf("%d of 10 are left after what is not supported: %v", left.Remaining, err)
-	}
 }
 
 // A store that panics has failed: the policy answers, and the process goes on.

@@ -87,30 +87,6 @@ func TestACallWithAnIDIsChargedOnce(t *testing.T) {
 	}
 }
 
-// A refusal is not remembered, and what costs more than the share is refused and not remembered either.
-func TestARefusalIsDecidedAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, inFour, sash.PerMinute(40))
-		bringDown(t, inner, store)
-		if res := once(t, l, "dear", "k", 11); res.Allowed {
-			t.Errorf("11 units of a share of 10: %+v", res)
-		}
-		admit(t, l, "k", 10)
-		if res := once(t, l, "late", "k", 1); res.Allowed {
-			t.Errorf("the 11th unit: %+v", res)
-		}
-		time.Sleep(time.Minute)
-		inner.becomes(fails(errRefused))
-		if res := once(t, l, "late", "k", 1); !res.Allowed || res.Source != driver.FromLocal {
-			t.Errorf("a minute later: %+v", res)
-		}
-		bringBack(t, inner, store)
-		if res := once(t, l, "dear", "k", 11); !res.Allowed || res.Source != driver.FromStore {
-			t.Errorf("when the store is back: %+v", res)
-		}
-	})
-}
-
 // After the time for which the store remembers IDs it is not known any more whether it charged.
 func TestACallThatIsTooOldIsNotChargedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -178,36 +154,4 @@ func TestASettlementThatIsRepeatedCountsLocallyOnce(t *testing.T) {
 			t.Errorf("%d were admitted locally, want what 20 units left of the share of 25", got)
 		}
 	})
-}
-
-// Calls that were sent before the store came back, and whose budget ends after that, do not take it down again.
-func TestFailuresFromBeforeTheRecoveryDoNotCount(t *testing.T) {
-	for _, budget := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond} {
-		failover.Bubble(t, budget.String(), func(t *testing.T) {
-			inner := newFake()
-			var back, again atomic.Int64
-			store := guarded(t, inner, failover.Options{Budget: budget, Modes: always(failover.Open), OnChange: func(now failover.State, _ error) {
-				switch {
-				case now == failover.Up:
-					back.Add(1)
-				case now == failover.Down && back.Load() > 0:
-					again.Add(1)
-				}
-			}})
-			l := newLimiter(t, store, nil, sash.PerHour(90_000))
-			works := time.Now().Add(budget + failover.DefaultBlip + 50*time.Millisecond)
-			inner.becomes(func(ctx context.Context) error { // swallows what comes before
-				if time.Now().Before(works) {
-					return stalls(ctx)
-				}
-				return nil
-			})
-			var calls traffic
-			calls.run(t, l, 100, 5*time.Second)
-			calls.group.Wait()
-			if back.Load() != 1 || again.Load() != 0 || store.State() != failover.Up {
-				t.Errorf("it was back %d times and then down %d times, and is %v", back.Load(), again.Load(), store.State())
-			}
-		})
-	}
 }

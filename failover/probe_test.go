@@ -84,20 +84,6 @@ func TestAProbeAsksTheIdlePartsOnly(t *testing.T) {
 	})
 }
 
-func TestAProbeEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := newFake()
-		store := guarded(t, inner, failover.Options{Blip: time.Hour})
-		inner.becomes(stalls)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		began := time.Now()
-		if err := store.Probe(ctx); err == nil || time.Since(began) > time.Second {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-	})
-}
-
 // A divided store has parts that fail by themselves: a subject's is its first letter, from a.
 type divided struct {
 	*memstore.Store

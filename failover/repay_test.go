@@ -65,30 +65,6 @@ func TestEachLimiterOfAKeyIsOwedItsOwn(t *testing.T) {
 	}
 }
 
-func TestWhatHasLeftTheWindowIsNotWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, store, l := outage(t, inFour, sash.PerMinute(40))
-		midnight := newLimiter(t, store, nil, sash.PerCalendar(40, sash.CalendarDay, time.UTC))
-		time.Sleep(time.Until(time.Now().Truncate(24 * time.Hour).Add(24*time.Hour - 10*time.Second)))
-		bringDown(t, inner, store)
-		admit(t, l, "k", 4)
-		admit(t, midnight, "m", 7)
-		time.Sleep(30 * time.Second)
-		inner.becomes(fails(errRefused))
-		admit(t, l, "k", 3)
-		admit(t, midnight, "m", 2)
-		time.Sleep(35 * time.Second)
-		bringBack(t, inner, store)
-		synctest.Wait()
-		if left := remaining(t, inner, sash.PerMinute(40)); left != 37 {
-			t.Errorf("%d of 40 are left, want all but the 3 of this minute", left)
-		}
-		if res := allow(t, midnight, "m", 1); res.Remaining != 37 {
-			t.Errorf("%d of 40 are left, want all but the 3 of today", res.Remaining)
-		}
-	})
-}
-
 func TestDecisionsDoNotWaitForTheBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, store, l := outage(t, inFour, sash.PerHour(40))

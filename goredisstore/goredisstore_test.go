@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -163,51 +161,6 @@ func TestAServerThatDoesNotGreetIsNamed(t *testing.T) {
 			said := redisstore.Silent(50 * time.Millisecond)
 			if !strings.Contains(said, addr+" has not answered") || strings.Contains(said, "FailoverClient") {
 				t.Errorf("silent: %q, want %s", said, addr)
-			}
-		})
-	}
-}
-
-// On a cluster a pool in one slot is decided in one script, and one in many slots by looks and a decision. Both admit
-// exactly what all subjects together have.
-func TestAnyOnACluster(t *testing.T) {
-	cluster := redistest.StartCluster(t, redistest.ClusterOptions{})
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), MaintNotificationsConfig: quiet})
-	defer client.Close()
-	store := goredisstore.New(client, nil)
-	l := newLimiter(t, store, nil, sash.PerHour(5))
-	for name, key := range map[string]func(string) string{
-		"one slot":   func(id string) string { return sash.KeyTogether("pool", id) },
-		"many slots": func(id string) string { return sash.Key("pool", id) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			pool := make([]sash.Subject, 2*driver.ChoiceGroup)
-			looks := driver.Batch{Mode: driver.Any, Ops: make([]driver.Op, len(pool))}
-			for i := range pool {
-				pool[i] = sash.Subject{Key: key(strconv.Itoa(i)), Cost: 1}
-				looks.Ops[i].Key, looks.Ops[i].Policy = pool[i].Key, l.Policy()
-			}
-			err := looks.Do(t.Context(), store)
-			if apart := errors.Is(err, driver.ErrApart); apart != (name == "many slots") {
-				t.Fatal(err)
-			}
-			var admitted atomic.Int64
-			var callers sync.WaitGroup
-			for range 4 {
-				callers.Go(func() {
-					for range 5 * len(pool) / 2 {
-						if _, res, err := l.AllowAny(t.Context(), pool...); err != nil {
-							t.Error(err)
-							return
-						} else if res.Allowed {
-							admitted.Add(1)
-						}
-					}
-				})
-			}
-			callers.Wait()
-			if n := int(admitted.Load()); n != 5*len(pool) {
-				t.Errorf("%d were admitted, want %d", n, 5*len(pool))
 			}
 		})
 	}

@@ -98,22 +98,6 @@ func TestDialectsOfOneLimitShowTheTightest(t *testing.T) {
 	}
 }
 
-func TestTimesAreRoundedUp(t *testing.T) {
-	clock := newClock()
-	h := newMiddleware(t, newLimiter(t, clock.store(), nil, sash.Every(1, 2500*time.Millisecond)), httplimit.PeerAddress, nil)(ok)
-	res := get(h, "GET", "/", nil)
-	wantField(t, res, "RateLimit-Policy", `"1/2.5s";q=1;w=3`)
-	wantField(t, res, "RateLimit", `"1/2.5s";r=0;t=3`)
-	clock.Advance(499999 * time.Microsecond) // 2.000001 s left
-	wantField(t, get(h, "GET", "/", nil), "Retry-After", "3")
-	clock.Advance(time.Microsecond)
-	wantField(t, get(h, "GET", "/", nil), "Retry-After", "2")
-	clock.Advance(2*time.Second - time.Microsecond)
-	wantField(t, get(h, "GET", "/", nil), "Retry-After", "1")
-	clock.Advance(time.Microsecond)
-	wantStatus(t, get(h, "GET", "/", nil), 200)
-}
-
 func TestCalendarFields(t *testing.T) {
 	berlin := must(time.LoadLocation("Europe/Berlin"))(t)
 	for _, c := range []struct {

@@ -181,27 +181,6 @@ func TestOwnSharesThatDoNotFit(t *testing.T) {
 	}
 }
 
-// Limits of which the part is no unit have no own part: the home has all of them.
-func TestLimitsWithoutAnOwnPart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, limits := range [][]sash.Limit{
-			{sash.Every(9, time.Minute)},
-			{sash.Every(1000, time.Minute), sash.Every(9, time.Second)},
-		} {
-			here := newPlace(t, memstore.New(nil), memstore.New(nil), tenth, limits...)
-			if n, own, err := here.spend(50); n != 9 || own != 0 || err != nil {
-				t.Errorf("%v: %d, %d of the own share, %v", limits, n, own, err)
-			}
-			here.home.cut.Store(true)
-			time.Sleep(5 * time.Minute)
-			if n, _, err := here.spend(1); n != 0 || err == nil {
-				t.Errorf("%v: %d while it is cut off, %v", limits, n, err)
-			}
-		}
-		time.Sleep(10 * time.Second)
-	})
-}
-
 // A waiting store is one whose servers owe an answer.
 type waiting struct {
 	*memstore.Store

@@ -3,7 +3,6 @@ package lease_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,7 +11,6 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/drivertest"
-	"example.com/sash/internal/judge"
 	"example.com/sash/lease"
 	"example.com/sash/memstore"
 )
@@ -43,47 +41,6 @@ func TestASteadyCallerNeverWaitsForATripAgain(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		})
 	}
-}
-
-// Three regions ask for twice the limit, all the time. No window has more than the limit, and what is possible is N units in a
-// window longer by a lease.
-func TestBusyRegionsUseTheLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const window, units, lasts = 10 * time.Second, 10_000, 63 * time.Second
-		home := newFar(trip / 2)
-		var mu sync.Mutex
-		var all []judge.Call
-		var callers sync.WaitGroup
-		for i := range 3 {
-			ls, _ := newRegion(t, home, 2, window/20, time.Duration(i)*time.Hour, sash.Every(units, window))
-			for c := range 7 {
-				callers.Go(func() {
-					time.Sleep(10 * time.Millisecond * time.Duration(c) / 7)
-					for begin := time.Now(); time.Since(begin) < lasts; time.Sleep(10 * time.Millisecond) {
-						if res, err := ls[c%2].Allow(t.Context(), "k"); err == nil && res.Allowed {
-							at := time.Now()
-							if res.Source == driver.FromStore {
-								at = res.At
-							}
-							mu.Lock()
-							all = append(all, judge.Call{At: at, Cost: 1})
-							mu.Unlock()
-						}
-					}
-				})
-			}
-		}
-		callers.Wait()
-		if err := judge.CheckHistory([]sash.Limit{sash.Every(units, window)}, all); err != nil {
-			t.Error(err)
-		}
-		full, possible := float64(len(all))/units, lasts.Seconds()/window.Seconds()
-		t.Logf("%.3f windows full, %d calls home", full, home.calls.Load())
-		if full < 0.93*possible {
-			t.Errorf("%.3f windows full of units were admitted, of %.1f", full, possible)
-		}
-		time.Sleep(10 * time.Second) // leases end
-	})
 }
 
 // A home that is silent is asked by one call after the other, and the others fail at once: also those that no lease can

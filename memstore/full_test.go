@@ -332,7 +332,7 @@ func TestTheHeapStaysWithinTheBound(t *testing.T) {
 				l[i] = newLimiter(t, store, sash.SlidingLog, limit)
 			}
 			before, n, full := heap(), 0, 0
-			for ; n < 1_000_000 && full < 1000 && store.Stats().Evicted < 5000; n++ {
+			for ; n < 1_000_000 && full < 1000 && store.Stats().Evicted < 1000; n++ {
 				clock.Advance(time.Microsecond)
 				if err := attack(t.Context(), store, l, n); errors.Is(err, memstore.ErrFull) {
 					full++

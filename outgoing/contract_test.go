@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -72,24 +70,6 @@ func TestTheBodyOfARequestIsAlwaysClosed(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }
-
-// A transport does not change the request, also when it sends it several times; GetBody returns the body for a retry.
-func TestTheRequestIsNotChanged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &flaky{refuse: 2, status: http.StatusTooManyRequests}
-		rt := retrying(t, f, false, outgoing.Retries{Most: 5})
-		req := newRequest(t, http.MethodPut, "http://api.test/a?b=c", strings.NewReader("text"))
-		req.Header.Set("X-One", "1")
-		before, header, body := *req, req.Header.Clone(), req.Body
-		if roundTrip(t, rt, req); !slices.Equal(f.bodies, []string{"text", "text", "text"}) { //nolint:bodyclose // the test's body holds nothing
-			t.Errorf("sent %q", f.bodies)
-		}
-		if !maps.EqualFunc(req.Header, header, slices.Equal) || req.Body != body || req.URL != before.URL ||
-			req.URL.String() != "http://api.test/a?b=c" || req.ContentLength != before.ContentLength || req.Method != before.Method {
-			t.Errorf("the request was changed: %+v", req)
-		}
-	})
-}
 
 func TestAGetBodyThatFailsEndsARetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -191,23 +171,5 @@ func TestABodyWithSignsIsCompleteAndClosedByTheCaller(t *testing.T) {
 				_ = next.Body.Close()
 			}
 		})
-	}
-}
-
-// The transport does not read the body of a response that is no refusal, or of an API without signs in bodies.
-func TestOtherBodiesAreLeftAlone(t *testing.T) {
-	for name, c := range map[string]struct {
-		vendor string
-		status int
-	}{
-		"a success": {"youtube", 200}, "not found": {"youtube", 404}, "an API with fields only": {"anthropic", 429},
-	} {
-		body := &watched{Reader: iotest.ErrReader(errors.New("it was read"))}
-		base := canned(&http.Response{StatusCode: c.status, Header: http.Header{}, Body: body})
-		opts := &outgoing.Options{Profile: vendor(t, c.vendor), Base: base}
-		rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), opts, sash.PerDay(10_000))
-		if res := roundTrip(t, rt, newRequest(t, http.MethodGet, "http://api.test/", nil)); res.Body != body { //nolint:bodyclose // nothing is sent
-			t.Errorf("%s: the body was replaced", name)
-		}
 	}
 }

@@ -4,14 +4,12 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 	"example.com/sash/failover"
 	"example.com/sash/memstore"
 	"example.com/sash/outgoing"
@@ -147,22 +145,6 @@ func TestACoolDownGrowsOnceForRequestsRefusedTogether(t *testing.T) {
 	})
 }
 
-// Two requests are refused together, and the longer cool-down is the store's already when the shorter one arrives.
-func TestACoolDownEndsNoLongerOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, opts := newStore(), outgoing.Options{Refuse: true}
-		other := newTransport(t, store, answer(429, "Retry-After: 60"), opts, sash.PerHour(5000))
-		rt := newTransport(t, store, func(w http.ResponseWriter, req *http.Request) {
-			sent(t, other)
-			answer(429, "Retry-After: 5")(w, req)
-		}, opts, sash.PerHour(5000))
-		sent(t, rt)
-		if d := coolDown(t, rt); d != time.Minute {
-			t.Errorf("it pauses for %v, want a minute", d)
-		}
-	})
-}
-
 var errDown = errors.New("connection refused")
 
 // downStore returns a store that fails.
@@ -170,67 +152,6 @@ func downStore() *storetest.Faulty {
 	store := storetest.NewFaulty(newStore())
 	store.Fail(errDown)
 	return store
-}
-
-// A store without the power to keep cool-downs leaves each process with its own.
-func TestWithoutThePowerACoolDownHoldsInItsProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := struct{ driver.Store }{newStore()}
-		api := &scripted{answers: []http.HandlerFunc{answer(429, "Retry-After: 30"), answer(200)}}
-		here := newTransport(t, store, api.ServeHTTP, outgoing.Options{Refuse: true}, sash.PerHour(5000))
-		there := newTransport(t, store, api.ServeHTTP, outgoing.Options{Refuse: true}, sash.PerHour(5000))
-		if paused := pauses(t, 1, here); !about(paused, 30) {
-			t.Errorf("the process that was refused pauses for %v, want 30 s", paused)
-		}
-		ok(t, there)
-	})
-}
-
-// Responses of calls in flight together count each other. That is not the usage of other clients.
-func TestOwnCallsInFlightAreNotTakenForOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := &strict{units: 100, window: time.Minute, fields: true}
-		arrive := make(chan struct{})
-		rt := newTransport(t, newStore(), func(w http.ResponseWriter, req *http.Request) {
-			<-arrive
-			up.ServeHTTP(w, req)
-		}, outgoing.Options{Refuse: true}, sash.PerMinute(100))
-		for range 4 {
-			var group sync.WaitGroup
-			for range 25 {
-				group.Go(func() { sent(t, rt) })
-			}
-			synctest.Wait() // all are charged, none is answered
-			for range 25 {
-				arrive <- struct{}{}
-			}
-			group.Wait()
-		}
-		if up.served != 100 || up.tooFew != 0 {
-			t.Errorf("%d served and %d refused of 100", up.served, up.tooFew)
-		}
-	})
-}
-
-func TestALevelRisesOverOneWindowAndNeverAboveTheLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		left := 4 // after the call
-		rt := newTransport(t, newStore(), func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("X-RateLimit-Remaining", strconv.Itoa(left))
-			left = 1_000_000 // from then on the API says that there is plenty
-		}, outgoing.Options{Refuse: true}, sash.PerMinute(60))
-		if n := burst(t, rt); n != 5 {
-			t.Errorf("%d calls; the first answer said 4 more", n)
-		}
-		time.Sleep(30 * time.Second)
-		if n := burst(t, rt); n != 30 {
-			t.Errorf("%d more half a window later, want 30", n)
-		}
-		time.Sleep(2 * time.Minute)
-		if n := burst(t, rt); n != 60 {
-			t.Errorf("%d when all is forgotten, want the 60 that were configured", n)
-		}
-	})
 }
 
 func TestWaitersReturnAfterTheCoolDownAtDifferentTimes(t *testing.T) {

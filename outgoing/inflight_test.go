@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
 	"time"
 
 	"example.com/sash"
@@ -141,22 +140,4 @@ func TestARequestWithoutASlotFails(t *testing.T) {
 			leave(nil)
 		})
 	}
-}
-
-// A request that waits for room holds its slot, and the hold time begins anew when it is sent. When the wait was longer
-// than that, it takes another slot.
-func TestAWaitForRoomTakesNothingFromTheHoldTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		u := &slowAPI{takes: 9 * time.Second, free: 3}
-		opts := &outgoing.Options{Base: u, InFlight: sash.Every(1, 20*time.Second), Spread: -1}
-		rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), opts, sash.Every(3, 30*time.Second))
-		var group sync.WaitGroup
-		for range 6 {
-			group.Go(func() { ok(t, rt) })
-		}
-		group.Wait()
-		if u.most.Load() != 1 || u.all.Load() != 6 {
-			t.Errorf("%d of %d requests were in flight at once", u.most.Load(), u.all.Load())
-		}
-	})
 }

@@ -145,25 +145,6 @@ func TestARetryAfterIsNotTrusted(t *testing.T) {
 	})
 }
 
-func TestRetriesWaitForRoomButNotLongWhereRequestsAreRefused(t *testing.T) {
-	for _, c := range []struct {
-		limit sash.Limit
-		err   error
-	}{
-		{sash.Every(1, 30*time.Second), nil},
-		{sash.Every(1, 2*time.Minute), outgoing.ErrMaxWait},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			f := &flaky{refuse: 1, status: 503}
-			opts := &outgoing.Options{Base: f, Refuse: true, Retries: outgoing.Retries{Most: 1}}
-			rt := newRoundTripper(t, newStore(), outgoing.Everything("api"), opts, c.limit)
-			if _, err := get(t.Context(), rt); !errors.Is(err, c.err) {
-				t.Errorf("%v: %v, want %v", c.limit, err, c.err)
-			}
-		})
-	}
-}
-
 func TestRetriesHaveABudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{refuse: 1 << 30, status: 503}
@@ -204,17 +185,4 @@ func TestRetriesKeepToTheContext(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestEachRetryIsCharged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newStore()
-		f := &flaky{refuse: 2, status: 503}
-		rt := newRoundTripper(t, store, outgoing.Everything("api"), &outgoing.Options{Base: f, Retries: outgoing.Retries{Most: 2}}, sash.PerHour(10))
-		ok(t, rt)
-		limiter := newLimiter(t, store, nil, sash.PerHour(10))
-		if res, err := limiter.Peek(t.Context(), "api"); err != nil || res.Remaining != 7 {
-			t.Errorf("%d of 10 are left after three attempts: %v", res.Remaining, err)
-		}
-	})
 }

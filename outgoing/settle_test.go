@@ -228,35 +228,3 @@ func TestASettlementMakesRoomForThoseWhoWait(t *testing.T) {
 		}
 	})
 }
-
-// The bucket of a credential is settled, so that it has room for another request.
-func TestACredentialIsSettled(t *testing.T) {
-	opts := &outgoing.Options{Base: handled((&model{tokens: 100}).ServeHTTP), Spread: -1, Refuse: true}
-	rt := newRoundTripper(t, newStore(), sixHundred(newPool(t, apiTest, "secret")), opts, sash.PerMinute(1000))
-	for range 2 {
-		if err := whole(t.Context(), rt); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// A plainStore only decides.
-type plainStore struct{ driver.Store }
-
-func (plainStore) Powers() driver.Powers { return 0 }
-
-// Where the store does not settle the cost stays.
-func TestSettleNeedsAStoreThatSettles(t *testing.T) {
-	for _, refuse := range []bool{false, true} {
-		store := plainStore{newStore()}
-		api := &model{tokens: 100}
-		opts := &outgoing.Options{Base: handled(api.ServeHTTP), Spread: -1, Refuse: refuse}
-		rt := newRoundTripper(t, store, sixHundred(nil), opts, sash.PerMinute(1000))
-		if err := whole(t.Context(), rt); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := newLimiter(t, store, nil, sash.PerMinute(1000)).Peek(t.Context(), "tokens"); err != nil || got.Remaining != 400 {
-			t.Errorf("%d are left, %v", got.Remaining, err)
-		}
-	}
-}

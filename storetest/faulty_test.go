@@ -16,55 +16,6 @@ import (
 	"example.com/sash/storetest"
 )
 
-func TestAFaultyStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := storetest.NewFaulty(memstore.New(nil))
-		limiter, err := sash.New(store, nil, sash.PerHour(5))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		ok := func(want error) {
-			t.Helper()
-			_, err := limiter.Allow(ctx, "k")
-			reserved, all := limiter.Reserve(ctx, "k", 1, &sash.ReserveOptions{All: []sash.Subject{{Key: "l", Cost: 1}}})
-			reset := limiter.Reset(ctx, "k")
-			for _, err := range []error{err, all, reset} {
-				if !errors.Is(err, want) {
-					t.Errorf("%v, want %v", err, want)
-				}
-			}
-			if (reserved != nil) != (want == nil) {
-				t.Errorf("the reservation %v", reserved)
-			}
-		}
-		ok(nil)
-		store.Fail(errors.New("connection refused"))
-		ok(sash.ErrUnavailable)
-		store.Fail(nil)
-		ok(nil)
-		began := time.Now()
-		store.Slow(2 * time.Second)
-		if res, err := limiter.Allow(ctx, "k"); err != nil || !res.Allowed || time.Since(began) != 2*time.Second {
-			t.Errorf("after %v: %+v, %v", time.Since(began), res, err)
-		}
-		store.Slow(time.Hour)
-		ok(context.DeadlineExceeded)
-		if time.Since(began) != time.Minute {
-			t.Errorf("the context of a minute has ended after %v", time.Since(began))
-		}
-		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		calls := make(chan struct{}, 3)
-		store.Hang(calls)
-		ok(context.DeadlineExceeded)
-		if len(calls) == 0 {
-			t.Error("no call reports that it hangs")
-		}
-	})
-}
-
 // While decisions are refused, every kind of call is, and nothing is charged.
 func TestAStoreThatRefuses(t *testing.T) {
 	ctx, store := t.Context(), storetest.NewFaulty(memstore.New(nil))

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"sync"
@@ -31,8 +30,7 @@ type waitersJob struct {
 	Process  int
 	Waiters  int
 	Limits   []sash.Limit
-	HighCost int64         // of one waiter in a hundred; the others cost 1
-	Stays    time.Duration // after which a waiter leaves and comes again, about; zero is never
+	HighCost int64 // of one waiter in a hundred; the others cost 1
 }
 
 // A booking is what one waiter saw. All times but At and Delay are of the clock that the processes share, in microseconds since 1970.
@@ -92,12 +90,7 @@ func waitersMain(text string) error {
 		}
 		group.Go(func() {
 			for ; !ended.Load() && ctx.Err() == nil; b.Round++ {
-				staying, hangUp := context.WithCancel(ctx)
-				if j.Stays > 0 {
-					time.AfterFunc(j.Stays/2+rand.N(j.Stays), hangUp)
-				}
-				b.wait(staying, limiter, &left, write)
-				hangUp()
+				b.wait(ctx, limiter, &left, write)
 			}
 		})
 	}

@@ -6,14 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/failover"
 	"example.com/sash/internal/redistest"
-	"example.com/sash/stack"
 )
 
 // What every test of waiters has: about 800 callers in a queue of two to three seconds.
@@ -64,19 +61,6 @@ func TestWaitersOfFourProcesses(t *testing.T) {
 	if n := decisions(t, server); n != int64(len(all)) {
 		t.Errorf("%d decisions for %d admissions", n, len(all))
 	}
-}
-
-// The server's clock runs 0.9 ms ahead and goes back, again and again, while everybody waits: no place moves, so order and
-// bound hold by the server's own instants.
-func TestWaitersWhenTheClockTrembles(t *testing.T) {
-	server, clock := redistest.StartWithClock(t)
-	f := startFleet(t, 4, waitersJobs.on(server))
-	more(t, "bookings before the clock trembles", &f.answers, 600**times)
-	for i := range 60 {
-		clock.Move(t, time.Duration(1-i%2)*900*time.Microsecond)
-		more(t, "bookings", &f.answers, 20)
-	}
-	f.endInOrder(t)
 }
 
 // The server's clock jumps forward by an hour, and back again, while everybody waits. Who has a place counts real time, so nobody
@@ -163,34 +147,6 @@ func startQueue(t *testing.T, processes int, bookings int64) (*fleet, *redistest
 			j.Limits[i].Window *= 2
 		}
 		t.Logf("the machine is busy, and the limits are %v", j.Limits)
-	}
-}
-
-// Four processes ask for three times as much as there is, and every caller leaves after a second or so: the limit is used,
-// 98 % of it on a quiet machine. On one whose callers start late they also leave late, and come again.
-func TestWaitersWhoHangUp(t *testing.T) {
-	server := redistest.Start(t)
-	limit := sash.PerSecond(60)
-	for attempt := 1; ; attempt++ {
-		f := startFleet(t, 4, waitersJob{Waiters: 45, Limits: []sash.Limit{limit}, Stays: time.Second}.on(server))
-		more(t, "bookings", &f.answers, 1200**times)
-		all := f.end()
-		all.log(t)
-		all.started().keepsTo(t, 1, limit)
-		begins, ends := all[0].Asked, all[0].Asked
-		for _, b := range all {
-			begins, ends = min(begins, b.Asked), max(ends, b.Asked)
-		}
-		begins, ends = begins+1_500_000, ends-500_000 // all processes ask
-		used := len(all.started().where(func(b booking) bool { return begins < b.At && b.At <= ends }))
-		possible := limit.Units * (ends - begins) / 1_000_000
-		t.Logf("%d of %d calls start while others hang up, and callers start up to %v late", used, possible, all.late())
-		if possible >= 120 && int64(used) >= possible*85/100 {
-			return
-		}
-		if all.late() < 50*time.Millisecond || attempt == 5 {
-			t.Fatal("the machine is not why")
-		}
 	}
 }
 
@@ -284,53 +240,4 @@ func TestWaitersThroughAFailover(t *testing.T) {
 		half.keepsTo(t, 1, waitersLimits...)
 	}
 	t.Logf("%d of %d places that were given before the failover were not known after it", len(all.inversions()), len(before))
-}
-
-// A crowd that is ready to wait gets places and no errors, through a stack with its defaults: the store takes longer than
-// its budget of 50 ms, and there are more callers than may be under way at once. Where goroutines run later than a whole
-// budget, it shows nothing, and the crowd comes again with a longer one.
-func TestACrowdThatWaitsGetsNoErrors(t *testing.T) {
-	for _, a := range adapters { // one after the other, for answers are due within a budget
-		for budget := failover.DefaultBudget; ; budget *= 2 {
-			late, failed := crowd(t, a, budget)
-			if failed == nil {
-				break
-			}
-			t.Logf("%s: with a budget of %v, where goroutines run up to %v late: %v", a.name, budget, late, failed)
-			if late < budget {
-				t.Error("the machine is not why")
-				break
-			}
-		}
-	}
-}
-
-// crowd has 1500 callers come at once, for one key and for many. It returns an error that one of them got, if any did, and how
-// late goroutines ran meanwhile.
-func crowd(t *testing.T, a adapter, budget time.Duration) (late time.Duration, failed error) {
-	t.Helper()
-	server := redistest.Start(t)
-	store := must(stack.New(a.open(t, to(server.Addr(), patient)), &stack.Options{Failover: failover.Options{Budget: budget}}))(t)
-	machine := &load{quit: make(chan struct{})}
-	machine.group.Go(machine.measureLateness)
-	l, errs := limiter(t, store, sash.PerSecond(100)), make(chan error, 3000)
-	for _, keys := range []int{1, 1000} {
-		var group sync.WaitGroup
-		for i := range 1500 {
-			group.Go(func() {
-				r, err := l.Reserve(t.Context(), fmt.Sprint(keys, i%keys), 1, &sash.ReserveOptions{WaitUpTo: time.Hour})
-				if err == nil && !r.Allowed() {
-					err = sash.ErrLimited
-				}
-				errs <- err
-			})
-		}
-		group.Wait()
-	}
-	machine.stop()
-	close(errs)
-	for err := range errs {
-		failed = cmp.Or(failed, err)
-	}
-	return slices.Max(machine.late), failed
 }

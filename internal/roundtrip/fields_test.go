@@ -21,7 +21,6 @@ import (
 	"example.com/sash/httplimit"
 	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
-	"example.com/sash/outgoing"
 	"example.com/sash/storetest"
 )
 
@@ -169,23 +168,6 @@ func guard(t *testing.T, inner driver.Store, mode failover.Mode) *failover.Store
 		_ = store.Close(over)
 	})
 	return store
-}
-
-// The client's own store can fail too: the client goes on over its share, and the API refuses nothing.
-func TestAClientThatDecidesLocally(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := storetest.NewFaulty(newStore())
-		a := newAPI(t, newStore(), arrangement{limits: []sash.Limit{sash.PerMinute(60)}, opts: httplimit.Options{Dialect: httplimit.NoFields}})
-		client := newClient(t, guard(t, inner, failover.Local), a, sash.PerMinute(60))
-		inner.Fail(errDown)
-		stream(t, []*outgoing.Transport{client}, 1, lasts)
-		if n := a.answered(http.StatusOK); n < 300*90/100 || n > 300+30 {
-			t.Errorf("%d requests were sent in ten minutes, of 300 in its half", n)
-		}
-		if n := a.answered(http.StatusTooManyRequests); n > 0 {
-			t.Errorf("the API refused %d requests", n)
-		}
-	})
 }
 
 // Behind a store that is open, a response does not report limits that nothing counts, and a login admits no guesses.

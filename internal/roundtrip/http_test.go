@@ -2,16 +2,11 @@ package roundtrip
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"example.com/sash"
-	"example.com/sash/goredisstore"
 	"example.com/sash/httplimit"
-	"example.com/sash/internal/redistest"
 	"example.com/sash/outgoing"
 	"example.com/sash/storetest"
 )
@@ -182,29 +177,5 @@ func TestAFailedStoreIsNotALimit(t *testing.T) {
 				t.Errorf("57 requests that had room took %v", took)
 			}
 		})
-	}
-}
-
-// The round trip over a network, with both sides on a real Redis and in real time.
-func TestOnRedisAClientIsNotRefused(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()})
-	t.Cleanup(func() { _ = client.Close() })
-	store := goredisstore.New(client, nil)
-	a := newAPI(t, store, arrangement{limits: []sash.Limit{sash.PerSecond(20)}})
-	server := httptest.NewServer(a.handler)
-	t.Cleanup(server.Close)
-	caller := &http.Client{Transport: newClient(t, store, nil, sash.PerSecond(200)), Timeout: 10 * time.Second}
-	began := time.Now()
-	for range 60 { // three seconds' worth, of which the first is free
-		res, err := caller.Get(server.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _ = res.Body.Close(); res.StatusCode != http.StatusOK {
-			t.Errorf("%d after %v", res.StatusCode, time.Since(began))
-		}
-	}
-	if took := time.Since(began); took > 6*time.Second {
-		t.Errorf("60 requests took %v", took)
 	}
 }

@@ -1,7 +1,6 @@
 package window
 
 import (
-	"iter"
 	"testing"
 
 	"example.com/sash/driver"
@@ -17,18 +16,6 @@ func TestTheCountOfAFixedWindowDoesNotWrap(t *testing.T) {
 	var out [1]driver.Status
 	if f.Look(1, 1, limits, out[:]) == 0 {
 		t.Errorf("there is room: %+v", out[0])
-	}
-}
-
-// Entries yields the time and units of each entry, the oldest first, including entries that no longer count. The log must
-// not change meanwhile.
-func (l *Log) Entries() iter.Seq2[int64, int64] {
-	return func(yield func(at, units int64) bool) {
-		for p := l.lo; p < l.head; p++ {
-			if e := l.slot(p); !yield(e.at, int64(e.sum-l.before(p))) {
-				return
-			}
-		}
 	}
 }
 

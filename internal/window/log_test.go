@@ -1,7 +1,6 @@
 package window_test
 
 import (
-	"runtime"
 	"testing"
 	"time"
 
@@ -77,71 +76,4 @@ func TestMemoryFollowsTheEntries(t *testing.T) {
 	now += 2 * hour
 	log.Charge(now, 1, limits)
 	check(1, 2)
-}
-
-// A log that is full merges its entries, and all count.
-func TestALogEndsAtItsLongest(t *testing.T) {
-	log := &window.Log{Resolution: 1}
-	limits := []driver.Limit{{Units: 1 << 39, Window: (30 * 24 * time.Hour).Microseconds()}}
-	now := start
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	const charges = 1_000_000
-	for range charges {
-		now++
-		log.Charge(now, 1, limits)
-	}
-	runtime.ReadMemStats(&after)
-	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 512<<10 {
-		t.Errorf("%d charges hold %d bytes", charges, grown)
-	}
-	var status [1]driver.Status
-	log.Look(now, 0, limits, status[:])
-	if used := limits[0].Units - status[0].Remaining; used != charges {
-		t.Errorf("%d units are in use, of %d that were charged", used, charges)
-	}
-}
-
-// What was given back of a log that has merged is not given back once more by a later charge.
-func TestAMergedChargeThatWasGivenBack(t *testing.T) {
-	log := &window.Log{Resolution: 1}
-	limits := []driver.Limit{{Units: 1 << 39, Window: time.Minute.Microseconds()}}
-	const charges = 20_000
-	for i := range int64(charges) {
-		log.Charge(start+i*1000, 1, limits)
-	}
-	now := start + charges*1000
-	var status [1]driver.Status
-	used := func() int64 {
-		log.Look(now, 0, limits, status[:])
-		return limits[0].Units - status[0].Remaining
-	}
-	log.Settle(now, start, -1, limits)
-	if used() != charges-1 {
-		t.Errorf("%d are in use after one of %d was settled", used(), charges)
-	}
-	log.Reward(now, charges, limits)
-	log.Charge(now, 1, limits)
-	log.Settle(now, start+1000, -1, limits)
-	if used() != 1 {
-		t.Errorf("%d are in use, want the last charge", used())
-	}
-}
-
-// What is left counts again when a block ends, and what is used as it leaves.
-func TestTheNextUnitOfABlockedSubject(t *testing.T) {
-	for name, c := range map[string]struct {
-		remaining, left, want int64
-	}{
-		"units are left":       {2, 10, 10},
-		"none is left":         {0, 10, 60},
-		"one leaves meanwhile": {0, 90, 90},
-	} {
-		var answer driver.Answer
-		answer.Set(1, 0, []driver.Status{{Remaining: c.remaining, Release: 60, Reset: 60}})
-		window.Bar(&answer, c.left)
-		if s := answer.Statuses()[0]; s.Remaining != 0 || s.Release != c.want || s.Retry != c.left || s.Reset != max(60, c.left) {
-			t.Errorf("%s: %+v", name, s)
-		}
-	}
 }

@@ -168,43 +168,6 @@ func TestAFailureReachesEveryCallerOfTheBatch(t *testing.T) {
 	}
 }
 
-// Callers that have their answer do not wait for the rest of the batch, and do not keep it alive.
-func TestABatchIsCanceledOnceEveryUnansweredCallerGaveUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFar()
-		hangs := drivertest.Over(store, func(ctx context.Context, b *driver.Batch) error {
-			if b.Ops[0].Cost == 9 {
-				store.underWay.Add(1)
-				defer store.underWay.Add(-1)
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			return store.Do(ctx, b)
-		})
-		l := limiter(t, coalesce.New(hangs), sash.PerMinute(10))
-		var wg sync.WaitGroup
-		wg.Go(func() { _, _ = l.Allow(t.Context(), "k") })
-		synctest.Wait()
-		wg.Go(func() {
-			if res, err := l.AllowN(t.Context(), "k", 2); err != nil || !res.Allowed {
-				t.Errorf("a call that fits: %+v, %v", res, err)
-			}
-		})
-		synctest.Wait()
-		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		wg.Go(func() { _, _ = l.AllowN(impatient, "k", 9) }) // does not fit together with the 2: decided alone
-		wg.Wait()
-		synctest.Wait()
-		if n := store.underWay.Load(); n != 0 {
-			t.Errorf("%d decisions are under way although no caller waits", n)
-		}
-		if res, err := l.Allow(t.Context(), "k"); err != nil || !res.Allowed {
-			t.Errorf("afterwards: %+v, %v", res, err)
-		}
-	})
-}
-
 // A far store is in memory, a round trip away. It works only in a synctest bubble.
 type far struct {
 	*memstore.Store
