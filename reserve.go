@@ -309,6 +309,7 @@ func settle(ctx context.Context, reservations []*Reservation, actual []int64) er
 	var pending []*Reservation
 	var starts []time.Time
 	b := driver.Batch{Mode: driver.Each}
+	deadline := time.Now().Add(settleTime) // also of those that are just brought forward
 	for i, r := range reservations {
 		units := int64(0)
 		if actual != nil {
@@ -323,7 +324,7 @@ func settle(ctx context.Context, reservations []*Reservation, actual []int64) er
 		return nil
 	}
 	l := pending[0].limiter
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	defer cancel()
 	// The context outlives the caller, so any error is the store's.
 	err := l.store.Do(ctx, &b)
