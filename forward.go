@@ -97,7 +97,10 @@ func (q *queue) next(now time.Time) (w *waiter, at time.Time) {
 			at = q.gaps[0].starts
 		}
 	}
-	if at.Add(leastBring).After(first.places[0].starts) { // it starts soon enough
+	if at.Before(now) {
+		at = now
+	}
+	if at.Add(leastBring).After(first.places[0].starts) { // it starts soon enough, and those behind it would start before the answer
 		return nil, at
 	}
 	return first.callers[0], at
@@ -330,5 +333,5 @@ func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due
 		q.noRoom(main, now, len(sets), free)
 	}
 	qs.schedule(g)
-	return time.After(0)
+	return nil
 }

@@ -408,3 +408,31 @@ func TestSettlingABookingThatIsBroughtForwardTakesASecond(t *testing.T) {
 		}
 	})
 }
+
+// The store is not asked for a caller whose place is about to begin, so it starts in time, whenever the queue began to ask.
+func TestAPlaceThatIsAboutToBeginIsNotBroughtForward(t *testing.T) {
+	for ms := range 600 {
+		synctest.Test(t, func(t *testing.T) {
+			store := newBookStore()
+			l := newLimiter(t, store, nil, sash.Every(3, 10*time.Second))
+			report(t, book(t, l, "another", 1).Cancel(t.Context())) // others may give back some, too
+			for _, later := range []time.Duration{0, 5 * time.Millisecond, time.Millisecond} {
+				time.Sleep(later)
+				book(t, l, "k", 1)
+			}
+			store.takes = 7 * time.Millisecond
+			time.Sleep(8*time.Second + time.Duration(2*ms)*time.Millisecond)
+			var group sync.WaitGroup
+			for range 3 {
+				r := book(t, l, "k", 1)
+				due := time.Now().Add(r.StartsIn())
+				group.Go(func() {
+					if err := r.Wait(t.Context()); err != nil || time.Now().After(due) {
+						t.Errorf("%d ms: %v, %v late", 2*ms, err, time.Since(due))
+					}
+				})
+			}
+			group.Wait()
+		})
+	}
+}
