@@ -35,10 +35,14 @@ type forward struct {
 }
 
 // A gap is a place that was given back, and can be filled when it begins. Units that came back now have only their number.
+//
+// Where a place was brought forward, its units are in use until they leave the window from now on. If they leave later than the
+// place began, the gap is behind them, and shorter than a window: only a caller who frees a place there can fill it.
 type gap struct {
 	at     int64     // on the store's clock
 	starts time.Time // on this process's clock
 	units  int64
+	behind int64 // the instant to which a place was brought forward; 0 for a gap that is a whole place
 }
 
 const (
@@ -119,6 +123,10 @@ func (q *queue) wake() {
 func (q *queue) gain(g gap) {
 	if g.starts.IsZero() {
 		q.free, q.polls = add(q.free, g.units), true
+		n := slices.IndexFunc(q.gaps, func(later gap) bool { return later.behind != 0 && later.behind == g.at })
+		if n >= 0 { // fewer units leave then
+			q.gaps[n].units = max(0, q.gaps[n].units-g.units)
+		}
 	} else {
 		n, _ := slices.BinarySearchFunc(q.gaps, g.at, func(g gap, at int64) int { return cmp.Compare(g.at, at) })
 		q.gaps = slices.Insert(q.gaps, n, g)
@@ -140,7 +148,7 @@ func (q *queue) booked(p *place, subject int) {
 	surely := (len(p.sets) == 1 || !q.alone()) && !q.came.After(p.starts.Add(-micros(set.Delay)-p.took))
 	for i := range q.gaps {
 		switch g := &q.gaps[i]; {
-		case surely && g.at < p.at && q.groups[n].before(g.at) <= nearGaps:
+		case surely && g.behind == 0 && g.at < p.at && q.groups[n].before(g.at) <= nearGaps:
 			g.units = min(g.units, set.Cost-1)
 		case g.at == p.at:
 			g.units -= set.Cost
@@ -321,6 +329,9 @@ func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due
 		}
 		q.tried, q.heard, q.found = now, now, q.free < main.Cost
 		q.free = max(0, q.free-main.Cost)
+		if leaves := at + main.Policy.Limits[w.parts[g.main].fullest()].Window; leaves > left.at {
+			left = gap{at: leaves, starts: now.Add(micros(leaves - at)), units: main.Cost, behind: at}
+		}
 		q.gain(left)
 		g.out(n, n)
 	case errors.Is(err, ErrUnsupported), errors.Is(err, driver.ErrApart):

@@ -380,6 +380,31 @@ func TestABookingThatIsNotOfTheStoreKeepsNobodyBack(t *testing.T) {
 	})
 }
 
+// A unit comes back while five wait for one each in 100 s. The first starts, and each of the others as soon as the one before it has
+// left the window, also beside limits that have room.
+func TestThoseBehindACallerWhoCameForwardMoveUp(t *testing.T) {
+	slow := sash.Every(1, 100*time.Second)
+	for _, limits := range [][]sash.Limit{{slow}, {slow, sash.PerHour(60)}, {sash.PerSecond(5), slow}} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLimiter(t, newBookStore(), nil, limits...)
+			first, began := book(t, l, "k", 1), time.Now()
+			var group sync.WaitGroup
+			for i := range 5 {
+				group.Go(func() {
+					err := l.Wait(t.Context(), "k")
+					if at, want := time.Since(began), time.Duration(10+100*i)*time.Second; err != nil || at != want {
+						t.Errorf("%v: caller %d starts after %v, want %v: %v", limits, i, at, want, err)
+					}
+				})
+				synctest.Wait()
+			}
+			time.Sleep(10 * time.Second)
+			report(t, first.Cancel(t.Context()))
+			group.Wait()
+		})
+	}
+}
+
 // A settlement has a second, also of a booking that the store is just asked to bring forward.
 func TestSettlingABookingThatIsBroughtForwardTakesASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
