@@ -15,7 +15,8 @@ import (
 // room before the first place of those who wait. So the first caller asks the store to bring its place forward to now, which frees the
 // place that it had, and the next one asks when that would have begun.
 //
-// A caller asks when its cost is covered by what this process knows to be free: units that came back, and places that were given back.
+// A caller asks when its cost is almost covered by what this process knows to be free: units that came back, and places that were given
+// back. The store mostly has a few more.
 // A store that has no room leaves the place as it is: other processes may have taken the units, or bookings behind it would be delayed.
 // They may have given units back, too, of which nobody knows here; so while units come back now, and while the first place is farther
 // away than a full limit puts it, the first caller also asks from time to time.
@@ -44,6 +45,9 @@ type gap struct {
 	units  int64
 	behind int64 // the instant to which a place was brought forward; 0 for a gap that is a whole place
 }
+
+// enough returns how many units have to be free for a question to be worth it.
+func enough(cost int64) int64 { return cost - cost/10 }
 
 const (
 	mostGaps = 4096 // of a key that are remembered, the nearest
@@ -78,7 +82,7 @@ func (q *queue) next(now time.Time) (w *waiter, at time.Time) {
 		case first == nil || g.places[0].starts.Before(first.places[0].starts):
 			first = g
 		}
-		if g.wants[g.main].Cost <= q.free && (covered == nil || g.places[0].starts.Before(covered.places[0].starts)) {
+		if enough(g.wants[g.main].Cost) <= q.free && (covered == nil || g.places[0].starts.Before(covered.places[0].starts)) {
 			covered = g
 		}
 	}
@@ -156,7 +160,7 @@ func (q *queue) booked(p *place, subject int) {
 	}
 	q.gaps = slices.DeleteFunc(q.gaps, func(g gap) bool { return g.units <= 0 })
 	if surely && set.Delay > 0 {
-		q.free = min(q.free, set.Cost-1)
+		q.free = min(q.free, enough(set.Cost)-1)
 	}
 }
 
@@ -181,7 +185,7 @@ func (q *queue) alone() bool {
 }
 
 // pauses returns how long a queue pauses before it asks again: at first half of the time in which the units of a place flow
-// at the fastest limit, and at last a part of the longest window.
+// at the fastest limit, and at last a part of the longest window, half of it where few units of that cost fit into one.
 func pauses(want *driver.Request) (first, last time.Duration) {
 	longest := want.Policy.Longest()
 	flow := longest // under periods of the calendar alone
@@ -190,8 +194,8 @@ func pauses(want *driver.Request) (first, last time.Duration) {
 			flow = min(flow, int64(float64(l.Window)/float64(l.Units)*float64(want.Cost)))
 		}
 	}
-	last = max(time.Duration(max(longest/bringOften, bringFlows*flow))*time.Microsecond, leastBring)
-	return min(max(time.Duration(flow/2)*time.Microsecond, leastBring), last), last
+	last = max(micros(max(longest/bringOften, min(bringFlows*flow, longest/2))), leastBring)
+	return min(max(micros(flow/2), leastBring), last), last
 }
 
 // Raise gives callers of this process who wait for the key under the limits of l higher ones: of the same windows in the same
@@ -327,7 +331,7 @@ func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due
 		if q.rest = min(q.rest, first); q.found { // where there was room twice there may be more, as where many start early
 			q.rest = (q.rest * 3 / 4).Truncate(time.Microsecond)
 		}
-		q.tried, q.heard, q.found = now, now, q.free < main.Cost
+		q.tried, q.heard, q.found = now, now, q.free < enough(main.Cost)
 		q.free = max(0, q.free-main.Cost)
 		if leaves := at + main.Policy.Limits[w.parts[g.main].fullest()].Window; leaves > left.at {
 			left = gap{at: leaves, starts: now.Add(micros(leaves - at)), units: main.Cost, behind: at}

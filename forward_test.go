@@ -18,13 +18,13 @@ import (
 )
 
 // A fleet that reserves four times what it uses, of one subject or of a member's own too, gets what a fleet would that asks all
-// the time, with at most two decisions for each call. Where each process has a single caller, it still looks for what others gave back.
+// the time, with about two decisions for each call. Where each process has a single caller, it still looks for what others gave back.
 func TestUnitsThatComeBackBringWaitersForward(t *testing.T) {
 	for _, c := range []struct {
 		processes, callers int
 		two                bool
 		cost, least        int64
-	}{{1, 48, false, 40, 900}, {4, 48, false, 40, 900}, {1, 48, true, 40, 900}, {4, 48, true, 40, 900}, {8, 8, false, 400, 250}} {
+	}{{1, 48, false, 40, 900}, {4, 48, false, 40, 900}, {1, 48, true, 40, 900}, {4, 48, true, 40, 900}, {1, 8, false, 400, 500}, {8, 8, false, 400, 400}} {
 		processes, two := c.processes, c.two
 		synctest.Test(t, func(t *testing.T) {
 			store := newBookStore()
@@ -58,7 +58,7 @@ func TestUnitsThatComeBackBringWaitersForward(t *testing.T) {
 			n, decisions := calls.Load(), store.decisions.Load()+store.questions.Load()
 			group.Wait()
 			t.Logf("%d processes, two %v: %d of 1,000 calls, and %.2f decisions for each", processes, two, n, float64(decisions)/float64(n))
-			if n < c.least || decisions > 2*n { // 230 without, and 160 of the last
+			if n < c.least || 10*decisions > 21*n { // 230 without; at estimates of 400 no more than 610 are possible
 				t.Errorf("%d processes: %d of 1,000 calls, and %d decisions", processes, n, decisions)
 			}
 		})
