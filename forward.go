@@ -272,7 +272,7 @@ func (qs *queues) raise(key string, from, to *policy) {
 // bring asks the store to bring the place of the first caller forward to now, if it is time, and returns when to try again, if the caller
 // is not woken before. The caller is not in the group meanwhile. If the store fails, nobody knows when the place is: the caller gets the
 // error, and the key asks as seldom as one to which no units came back until some do.
-func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due <-chan time.Time) {
+func (qs *queues) bring(ctx context.Context, w *waiter) (due <-chan time.Time) {
 	w.moving <- struct{}{}
 	defer func() { <-w.moving }()
 	qs.mu.Lock()
@@ -289,13 +289,8 @@ func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due
 		return time.After(d)
 	}
 	sets := slices.Clone(p.sets)
-	g.fixed = store.Powers()&driver.CanExtend == 0
 	for i := range sets {
 		sets[i].Delay = max(sets[i].Delay, 1)
-	}
-	if g.fixed {
-		q.wake()
-		return nil
 	}
 	sets[g.main].Policy = main.Policy
 	g.callers, g.places = g.callers[1:], g.places[1:]
@@ -308,7 +303,7 @@ func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due
 	err := atOnce(1, func(int) (err error) { // which recovers a panic: the key would come forward no more
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 		defer cancel()
-		at, err = extend(ctx, store, sets...)
+		at, err = extend(ctx, w.parts[0].limiter.store, sets...)
 		return err
 	})[0]
 

@@ -97,8 +97,11 @@ type ReserveOptions struct {
 func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, opts *ReserveOptions) (*Reservation, error) {
 	o, mode := *cmp.Or(opts, &ReserveOptions{}), driver.All
 	err := l.settles("Reserve")
-	if err == nil && o.WaitUpTo > 0 {
+	if o.WaitUpTo > 0 {
 		err = l.books("Reserve with WaitUpTo")
+	}
+	if err == nil && o.ID != "" {
+		err = l.repeats(o.ID)
 	}
 	switch {
 	case err != nil:
@@ -111,11 +114,6 @@ func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, opts *Res
 		return nil, fmt.Errorf("%w: a call that may be repeated has one subject", ErrInvalidID)
 	case len(o.Any) > 0:
 		mode = driver.Any
-	}
-	if o.ID != "" {
-		if err := l.repeats(o.ID); err != nil {
-			return nil, err
-		}
 	}
 	calls, err := l.calls(nil, mode, append(append([]Subject{{key, cost, o.Limits}}, o.All...), o.Any...))
 	if err != nil {
