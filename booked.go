@@ -62,7 +62,7 @@ func (r *Reservation) waitInGroup(ctx context.Context) error {
 	qs := r.limiter.queues
 	w := qs.enter(r.all)
 	for {
-		due := qs.bring(ctx, w, r.limiter.store)
+		due := qs.bring(ctx, w)
 		select {
 		case <-w.done:
 			if w.err != nil {
@@ -82,8 +82,10 @@ func (r *Reservation) waitInGroup(ctx context.Context) error {
 func (qs *queues) groupOf(p *place) *group {
 	for i := range p.sets {
 		q := qs.byKey[p.sets[i].Key]
-		for n := 0; q != nil && n < len(q.groups); n++ {
-			g := q.groups[len(q.groups)-1-n]
+		if q == nil {
+			continue
+		}
+		for _, g := range slices.Backward(q.groups) {
 			if slices.EqualFunc(g.wants, p.sets, func(want driver.Request, set driver.Settlement) bool {
 				return want.Key == set.Key && want.Cost == set.Cost && want.Policy.Equal(set.Policy)
 			}) {
@@ -178,7 +180,7 @@ func (qs *queues) enter(parts []*Reservation) *waiter {
 
 // begin begins a group with the place of its first caller, in the queue of the subject that has least left for its cost.
 func (qs *queues) begin(parts []*Reservation, p place) *group {
-	g := &group{newest: p}
+	g := &group{newest: p, fixed: parts[0].limiter.store.Powers()&driver.CanExtend == 0}
 	left := func(i int) float64 { return float64(parts[i].result.Remaining) / float64(p.sets[i].Cost) }
 	for i := range p.sets {
 		g.wants = append(g.wants, p.sets[i].Request)

@@ -200,7 +200,9 @@ func (l *Limiter) decide(ctx context.Context, mode driver.Mode, calls []call) (d
 			}
 		}
 	}
-	free(b)
+	if len(b.Ops) == 1 {
+		batches.Put(b)
+	}
 	return decided, nil
 }
 
@@ -223,7 +225,7 @@ func (l *Limiter) decideApart(ctx context.Context, b *driver.Batch) error {
 // batches are batches of one operation. They are used again, since no store keeps any of it, so that a decision allocates none.
 var batches = sync.Pool{New: func() any { return &driver.Batch{Ops: make([]driver.Op, 1)} }}
 
-// batchOf returns the batch of calls. It is freed once the store has answered.
+// batchOf returns the batch of calls.
 func batchOf(mode driver.Mode, calls []call) *driver.Batch {
 	var b *driver.Batch
 	if len(calls) == 1 {
@@ -238,10 +240,4 @@ func batchOf(mode driver.Mode, calls []call) *driver.Batch {
 		op.Kind, op.Request, op.ID = c.kind, c.Request, c.id
 	}
 	return b
-}
-
-func free(b *driver.Batch) {
-	if len(b.Ops) == 1 {
-		batches.Put(b)
-	}
 }

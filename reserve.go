@@ -97,8 +97,11 @@ type ReserveOptions struct {
 func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, opts *ReserveOptions) (*Reservation, error) {
 	o, mode := *cmp.Or(opts, &ReserveOptions{}), driver.All
 	err := l.settles("Reserve")
-	if err == nil && o.WaitUpTo > 0 {
+	if o.WaitUpTo > 0 {
 		err = l.books("Reserve with WaitUpTo")
+	}
+	if err == nil && o.ID != "" {
+		err = l.repeats(o.ID)
 	}
 	switch {
 	case err != nil:
@@ -111,11 +114,6 @@ func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, opts *Res
 		return nil, fmt.Errorf("%w: a call that may be repeated has one subject", ErrInvalidID)
 	case len(o.Any) > 0:
 		mode = driver.Any
-	}
-	if o.ID != "" {
-		if err := l.repeats(o.ID); err != nil {
-			return nil, err
-		}
 	}
 	calls, err := l.calls(nil, mode, append(append([]Subject{{key, cost, o.Limits}}, o.All...), o.Any...))
 	if err != nil {
@@ -309,6 +307,7 @@ func settle(ctx context.Context, reservations []*Reservation, actual []int64) er
 	var pending []*Reservation
 	var starts []time.Time
 	b := driver.Batch{Mode: driver.Each}
+	deadline := time.Now().Add(settleTime) // also of those that are just brought forward
 	for i, r := range reservations {
 		units := int64(0)
 		if actual != nil {
@@ -323,7 +322,7 @@ func settle(ctx context.Context, reservations []*Reservation, actual []int64) er
 		return nil
 	}
 	l := pending[0].limiter
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	defer cancel()
 	// The context outlives the caller, so any error is the store's.
 	err := l.store.Do(ctx, &b)
