@@ -210,7 +210,7 @@ func TestBannedNetworksAreThoseOfNetip(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 1))
 	hits := 0
-	for range 300 {
+	for range 100 {
 		d := live(t, banRules)
 		var all []Exception
 		var banned []netip.Prefix
@@ -238,8 +238,8 @@ func TestBannedNetworksAreThoseOfNetip(t *testing.T) {
 			}
 		}
 	}
-	if hits < 1000 {
-		t.Errorf("seed %d: only %d of 12,000 requests were banned: the test shows little", seed, hits)
+	if hits < 300 {
+		t.Errorf("seed %d: only %d of 4,000 requests were banned: the test shows little", seed, hits)
 	}
 }
 

@@ -41,11 +41,11 @@ func TestAServerThatCannotBeReachedIsLeftAlone(t *testing.T) {
 		network := &fake{down: true}
 		d := newDialer(time.Second, nil)
 		d.dial = network.dial
-		// Ten callers a millisecond for a minute, while the server is away.
+		// Two callers a millisecond for a minute, while the server is away.
 		var gaps []time.Duration
 		last := time.Now()
 		for range 60_000 {
-			for range 10 {
+			for range 2 {
 				before := network.dials
 				if _, err := d.Dial(t.Context(), "tcp", "a"); err == nil {
 					t.Fatal("connected to a server that is away")

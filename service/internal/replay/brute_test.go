@@ -84,10 +84,11 @@ func brute(all []call, key func(call) string, cost func(call) int64, limits []sa
 		fits := true
 		for _, l := range limits {
 			used := n
-			for _, p := range past[k] {
-				if p.at.After(c.at.Add(-l.Window)) {
-					used += cost(p)
+			for _, p := range slices.Backward(past[k]) { // in the order of time
+				if !p.at.After(c.at.Add(-l.Window)) {
+					break
 				}
+				used += cost(p)
 			}
 			fits = fits && used <= l.Units
 		}
