@@ -277,7 +277,7 @@ func NewTokens(keys ...[]byte) *Tokens {
 
 // A sealed is a reservation as a token holds it. Of one that charged nothing all is empty.
 type sealed struct {
-	Domain     string         `json:"d,omitempty"` // tokens of earlier versions have none
+	Domain     string         `json:"d,omitempty"`
 	Key        string         `json:"k,omitempty"`
 	Units      int64          `json:"u,omitempty"`
 	At         int64          `json:"t,omitempty"` // microseconds since the Unix epoch
@@ -289,7 +289,6 @@ type sealed struct {
 	ID         string         `json:"i,omitempty"`
 	Instance   string         `json:"n,omitempty"`
 	Global     bool           `json:"g,omitempty"`
-	Home       string         `json:"h,omitempty"` // of a reservation of an earlier version at a home with a name
 	Lease      time.Duration  `json:"e,omitempty"`
 	Regions    int            `json:"o,omitempty"` // with an own share, of Percent each
 	Percent    int            `json:"p,omitempty"`
@@ -365,10 +364,7 @@ func (t *Tokens) Open(token string) ([]decide.Reservation, error) {
 }
 
 func (s *sealed) open() (r decide.Reservation, err error) {
-	switch {
-	case s.Home != "":
-		return r, ErrToken
-	case s.Units == 0:
+	if s.Units == 0 {
 		return r, nil
 	}
 	limits := make([]sash.Limit, len(s.Limits))
@@ -402,7 +398,7 @@ const clockSlack = time.Minute
 func (t *Tokens) permitted(token string, permit func(domain string) error) ([]decide.Reservation, error) {
 	held, err := t.Open(token)
 	if err != nil {
-		held = []decide.Reservation{{}} // of no domain, as the token of nothing and those of earlier versions
+		held = []decide.Reservation{{}} // of no domain, as the token of nothing
 	}
 	expired := 0
 	for i := range held {
