@@ -140,7 +140,7 @@ func TestConfigCommands(t *testing.T) {
 		{"example", 0, `limits: ["10/1m", "60/1h"]`},
 		{"check ../../example.yaml", 0, "demo / remote_address: 10/1m and 60/1h by sliding-log\n"},
 		{"check --json DIR/far.yaml", 0, `"description":"100/1m by sliding-log, scope global, lease 3s"`},
-		{"check --merge-domains DIR/two", 0, `edge / path="/api/*": refuses everything`},
+		{"check DIR/two", 0, `edge / path="/api/*": refuses everything`},
 		{"explain DIR/one.yaml generic_key=login user=ann", 0, `generic_key=login  matches generic_key=login by its exact value
 user=ann  matches user by its key alone
 rule     edge / generic_key=login / user
@@ -153,7 +153,7 @@ metric   edge.generic_key_login.user
 			"held to  the limits; the candidate is watched on candidate:web:remote_address:192.0.2.7\n"},
 		{"explain DIR/enforced.yaml remote_address=192.0.2.7", 0, "held to  the candidate: this subject is one of the 100%\n"},
 	} {
-		code, out, err := sash(t, nil, append([]string{"config"}, strings.Fields(strings.ReplaceAll(tt.args, "DIR", dir))...)...)
+		code, out, err := sash(t, []string{"MERGE_DOMAIN_CONFIG=true"}, append([]string{"config"}, strings.Fields(strings.ReplaceAll(tt.args, "DIR", dir))...)...)
 		if said := strings.ReplaceAll(out+err, dir, "DIR"); code != tt.code || !strings.Contains(said, tt.say) {
 			t.Errorf("config %s: exit %d, %s; want %d, %s", tt.args, code, said, tt.code, tt.say)
 		}

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"example.com/sash/service"
 	"example.com/sash/service/internal/config"
@@ -17,20 +16,15 @@ import (
 	"example.com/sash/service/internal/serve"
 )
 
-// load reads a configuration as serve does in the same environment, and makes it the Config of that. Merge lets several files configure
-// one domain.
-func (a *app) load(path string, merge bool) (*config.Config, *envoy.Settings, error) {
+// load reads a configuration as serve does in the same environment, and makes it the Config of that.
+func (a *app) load(path string) (*config.Config, *envoy.Settings, error) {
 	env, err := envoy.Read(a.env, false)
 	if err != nil {
 		return nil, nil, err
 	}
-	env.Config.Path, env.Config.Merge = path, merge || env.Config.Merge
+	env.Config.Path = path
 	cfg, _, err := serve.Load(env.Config)
 	return cfg, env, err
-}
-
-func mergeFlag(f *pflag.FlagSet, into *bool) {
-	f.BoolVar(into, "merge-domains", false, "let several files configure one domain")
 }
 
 func (a *app) config() *cobra.Command {
@@ -54,13 +48,13 @@ func (a *app) config() *cobra.Command {
 }
 
 func (a *app) configCheck() *cobra.Command {
-	var asJSON, merge bool
+	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "check PATH",
 		Short: "Check a configuration and list its limits; exit 0 if it is valid, 2 if not",
 		Args:  exactly("a PATH"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			cfg, env, err := a.load(args[0], merge)
+			cfg, env, err := a.load(args[0])
 			if err != nil {
 				return err
 			}
@@ -93,7 +87,6 @@ func (a *app) configCheck() *cobra.Command {
 		},
 	}
 	jsonFlag(cmd.Flags(), &asJSON)
-	mergeFlag(cmd.Flags(), &merge)
 	return cmd
 }
 
@@ -125,14 +118,13 @@ func (a *app) refusal(env *envoy.Settings) (warning, err error) {
 
 func (a *app) configExplain() *cobra.Command {
 	var domain string
-	var merge bool
 	cmd := &cobra.Command{
 		Use:     "explain PATH KEY=VALUE...",
 		Short:   "Show which rule limits a request with these entries, and why",
 		Example: "  sash config explain limits.yaml --domain demo plan=free user=42",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			cfg, _, err := a.load(args[0], merge)
+			cfg, _, err := a.load(args[0])
 			if err != nil {
 				return err
 			}
@@ -155,7 +147,6 @@ func (a *app) configExplain() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&domain, "domain", "", "`domain` of the request (default: the only one)")
-	mergeFlag(cmd.Flags(), &merge)
 	return cmd
 }
 

@@ -16,14 +16,14 @@ import (
 
 func (a *app) configEnvoy() *cobra.Command {
 	var domain, before string
-	var merge, forQuota bool
+	var forQuota bool
 	cmd := &cobra.Command{
 		Use:     "envoy PATH --quota",
 		Short:   "Print Envoy's filter for quota over the rules of a domain that have a lease",
 		Example: "  sash config envoy limits.yaml --domain demo --quota",
 		Args:    exactly("a PATH"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			cfg, _, err := a.load(args[0], merge)
+			cfg, _, err := a.load(args[0])
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,6 @@ func (a *app) configEnvoy() *cobra.Command {
 	f.StringVar(&domain, "domain", "", "`domain` of the filter (default: the only one)")
 	f.StringVar(&before, "no-assignment", "deny", "what Envoy does before it has quota: `deny`, or allow, which charges later what came until then")
 	f.BoolVar(&forQuota, "quota", false, "the filter rate_limit_quota")
-	mergeFlag(f, &merge)
 	return cmd
 }
 
