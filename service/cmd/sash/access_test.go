@@ -41,7 +41,7 @@ func TestATokenOpensTheDataPorts(t *testing.T) {
 	if _, text, _ := sash(t, nil, "token"); !regexp.MustCompile(`^token   [\w-]{43}\nsha256  [0-9a-f]{64}\n$`).MatchString(text) || strings.Contains(text, made.Token) {
 		t.Errorf("sash token prints %q", text)
 	}
-	file := tempFile(t, "access.yaml", "clients: [{name: billing, tokens: ["+made.SHA256+"], allow: {demo: [decide]}}]\n")
+	file := tempFile(t, "access.yaml", "clients: [{name: billing, tokens: ["+made.SHA256+"], allow: [decide], domains: [demo]}]\n")
 	p := serve(t, "--access", file)
 	_, command, _ := strings.Cut(p.greets, "Try it, with the token of a client in "+file+":\n\n  ")
 	if out, err := exec.CommandContext(t.Context(), "sh", "-c", strings.Replace(command, "TOKEN", made.Token, 1)).Output(); err != nil || !strings.HasPrefix(string(out), "HTTP/1.1 200") {

@@ -123,7 +123,7 @@ for i in`+loop)
 
 // Envoy has rights by a token in the initial_metadata of its service. With another token it has no decisions.
 func TestRealEnvoyWithAToken(t *testing.T) {
-	rights := fmt.Sprintf("clients: [{name: edge, tokens: [%x], allow: {web: [decide, override]}}]\n", sha256.Sum256([]byte(adminToken)))
+	rights := fmt.Sprintf("clients: [{name: edge, tokens: [%x], allow: [decide, override], domains: [web]}]\n", sha256.Sum256([]byte(adminToken)))
 	p := serveInline(t, readExample(t, "policy.yaml"), "--access", tempFile(t, "access.yaml", rights))
 	config := envoyConfig(t, startUpstream(t), p)
 	for token, want := range map[string]int{adminToken: 200, "x" + adminToken: 503} {
@@ -172,8 +172,8 @@ func TestRealEnvoyWithCertificates(t *testing.T) {
 	ca, strangers := certify(t, "sash.internal", "envoy.internal", "reader.internal"), certify(t, "envoy.internal")
 	rights := tempFile(t, "access.yaml", `
 clients:
-  - {name: envoy, certificates: [envoy.internal], allow: {web: [decide, override]}}
-  - {name: reader, certificates: [reader.internal], allow: {web: [decide]}}
+  - {name: envoy, certificates: [envoy.internal], allow: [decide, override], domains: [web]}
+  - {name: reader, certificates: [reader.internal], allow: [decide], domains: [web]}
 `)
 	p := serveInline(t, readExample(t, "policy.yaml"), "--access", rights,
 		"--tls-cert", ca.file("sash.internal.pem"), "--tls-key", ca.file("sash.internal.key"), "--tls-client-ca", ca.file("authority.pem"))

@@ -184,7 +184,7 @@ func (g *Gate) missing(caller *Caller, means, domain string, need Right) error {
 			"(X-Sash-Token to forward-auth, AUTH over RESP), or write into the file of --access anonymous: {%s}, in place of its "+
 			"entry now", ErrUnknown, means, in, write)
 	}
-	return fmt.Errorf("%w: the client %s may not %s%s: give it %s in the file of --access, in place of its allow now",
+	return fmt.Errorf("%w: the client %s may not %s%s: give it %s in the file of --access, in place of its allow and domains now",
 		ErrNotAllowed, caller.Name, means, in, write)
 }
 

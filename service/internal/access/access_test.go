@@ -75,9 +75,10 @@ const listing = `
 clients:
   - name: gateway
     tokens: [` + "%GATEWAY%" + `]
-    allow: {d: [decide, refund], e: [decide, refund]}
+    allow: [decide, refund]
+    domains: [d, e]
   - {name: batch, tokens: [` + "%BATCH%" + `, ` + "%NEXT%" + `], allow: [override]}
-anonymous: {allow: {d: [decide]}}
+anonymous: {allow: [decide], domains: [d]}
 `
 
 func file() string {
@@ -141,7 +142,7 @@ func TestTheRemedyOfAnErrorIsWhole(t *testing.T) {
 	}
 	remedy := regexp.MustCompile(`(anonymous: \{)?allow: (\{.*?\]\})`)
 	b := "\n- {name: b, tokens: [" + sum("b") + "], allow: [decide]}\n"
-	for _, entry := range []string{"allow: {d: [decide, refund], e: [decide, refund]}", "allow: [decide]", "allow: {d: [decide, book], e: [refund]}", "allow: {e: [override]}"} {
+	for _, entry := range []string{"allow: [decide, refund], domains: [d, e]", "allow: [decide]", "allow: {d: [decide, book], e: [refund]}", "allow: {e: [override]}"} {
 		for _, token := range tokens[:2] {
 			text := func(of, entry string) string {
 				anonymous, a := "allow: {d: [decide]}", "allow: [decide]"
@@ -186,9 +187,9 @@ func TestTheRemedyOfAnErrorIsWhole(t *testing.T) {
 	// Of many domains the text names one.
 	var many []string
 	for i := range 100 {
-		many = append(many, fmt.Sprintf("domain-%d: [decide]", i))
+		many = append(many, fmt.Sprintf("domain-%d", i))
 	}
-	err = begin(t, "anonymous: {allow: {"+strings.Join(many, ", ")+"}}").may(t, "", "d", Decide)
+	err = begin(t, "anonymous: {allow: [decide], domains: ["+strings.Join(many, ", ")+"]}").may(t, "", "d", Decide)
 	if err == nil || len(err.Error()) > 500 || !strings.Contains(err.Error(), `{"d": [decide]}`) {
 		t.Errorf("beside many domains: %v", err)
 	}
@@ -281,19 +282,22 @@ func TestAWrongFileNamesTheLine(t *testing.T) {
 		strings.Replace(one, "[decide]", "decide", 1):                                               "access.yaml:4: allow, such as [decide] or {shop: [decide]}, must be a list",
 		strings.Replace(one, sum("a"), "secret", 1):                                                 "access.yaml:3: a token is listed by its SHA-256, which has 64 digits",
 		strings.Replace(one, "tokens", "token", 1):                                                  `access.yaml:3: unknown key "token"`,
-		strings.Replace(one, "tokens: ["+sum("a")+"]", "certificates: []", 1):                       `access.yaml:2: the client "a" has no tokens and no certificates`,
+		strings.Replace(one, "tokens: ["+sum("a")+"]", "domains: [d]", 1):                           `access.yaml:2: the client "a" has no tokens and no certificates`,
 		strings.Replace(one, "    allow: [decide]\n", "", 1):                                        `access.yaml:2: the client "a" may do nothing`,
 		"clients:\n  - certificates: [x]\n":                                                         "access.yaml:2: client 1 has no name",
 		"anonymous:\n  allow: [decide]\n  allow: [refund]\n":                                        `access.yaml:3: duplicate key "allow", first on line 2`,
 		"anonymous: {allow: {d: [all]}}":                                                            `access.yaml:1: there is no right "all"`,
+		"anonymous: {allow: [decide], domains: ['*']}":                                              "access.yaml:1: * is all domains only in allow",
 		"anonymous: {allow: {d: }}":                                                                 `access.yaml:1: "d" has no value`,
 		"anonymous: {allow: {'': [decide]}}":                                                        "access.yaml:1: it must not be empty",
-		"anonymous:\n  allow: [decide]\n  domains: [d]\n":                                           `access.yaml:3: unknown key "domains"`,
+		"anonymous:\n  allow: {d: [decide]}\n  domains: [d]\n":                                      "access.yaml:2: allow has its domains already",
 		"anonymous:\n  allow:\n    d: [decide]\n    d: [refund]\n":                                  `access.yaml:4: the domain "d" is there twice`,
 		"anonymous: {allow: [decide]}\n---\nclients: []\n":                                          "must be one YAML document",
 		"clients: [\n": "access.yaml:1: ",
 		// A key without a value, where nothing could mean everything.
+		one + "    domains:\n":                                        `access.yaml:5: "domains" has no value`,
 		strings.Replace(one, "[decide]", "null", 1):                   `access.yaml:4: "allow" has no value`,
+		one + "    domains: [d, ~]\n":                                 "access.yaml:5: it must not be empty",
 		one + "    certificates: [\"\"]\n":                            "access.yaml:5: it must not be empty",
 		one + "    certificates:\n":                                   `access.yaml:5: "certificates" has no value`,
 		one + "anonymous:\n":                                          `access.yaml:5: "anonymous" has no value`,

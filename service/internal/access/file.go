@@ -70,7 +70,7 @@ func parse(name string, data []byte) (*clients, error) {
 	return p.into, p.Err
 }
 
-// keys reads a mapping. A key without a value is an error, where nothing could mean everything.
+// keys reads a mapping. A key without a value is an error: without domains a client has all of them.
 func (p *parser) keys(n *yaml.Node, what string, fields map[string]config.Field) {
 	for name, read := range fields {
 		fields[name] = func(n *yaml.Node) {
@@ -146,11 +146,22 @@ func (p *parser) token(n *yaml.Node, c *client) {
 	p.into.tokens[digest(sum)] = c
 }
 
-// grant reads a mapping that has allow, beside other fields: a list of rights, which hold in all domains, or a mapping of domains to
-// lists. Without any right the grant is nil.
+// grant reads a mapping that has allow and domains, beside other fields. Allow is a list of rights, which hold in each of the
+// domains, or a mapping of domains to lists. Without any right the grant is nil.
 func (p *parser) grant(n *yaml.Node, what string, into *grant, fields map[string]config.Field) {
 	var allow *yaml.Node
-	all := map[string]config.Field{"allow": func(n *yaml.Node) { allow = config.Resolve(n) }}
+	var domains []string // nil if there are none
+	all := map[string]config.Field{
+		"allow": func(n *yaml.Node) { allow = config.Resolve(n) },
+		"domains": func(n *yaml.Node) {
+			domains = []string{}
+			p.List(n, "domains", func(n *yaml.Node) {
+				if domains = append(domains, p.text(n)); domains[len(domains)-1] == everywhere {
+					p.Fail(n, "* is all domains only in allow: write allow: {\"*\": [decide]}, or leave domains out")
+				}
+			})
+		},
+	}
 	maps.Copy(all, fields)
 	p.keys(n, what, all)
 	if p.Err != nil || allow == nil || allow.Kind != yaml.ScalarNode && len(allow.Content) == 0 {
@@ -158,6 +169,9 @@ func (p *parser) grant(n *yaml.Node, what string, into *grant, fields map[string
 	}
 	*into = make(grant)
 	if allow.Kind == yaml.MappingNode {
+		if domains != nil {
+			p.Fail(allow, "allow has its domains already: remove domains, or write allow: [decide] beside it")
+		}
 		for i := 0; i+1 < len(allow.Content); i += 2 {
 			name, list := allow.Content[i], allow.Content[i+1]
 			domain := p.text(name)
@@ -172,7 +186,13 @@ func (p *parser) grant(n *yaml.Node, what string, into *grant, fields map[string
 		}
 		return
 	}
-	(*into)[""] = p.rights(allow)
+	rights := p.rights(allow)
+	if domains == nil {
+		domains = []string{""}
+	}
+	for _, domain := range domains {
+		(*into)[domain] = rights
+	}
 }
 
 func (p *parser) rights(n *yaml.Node) (all Right) {

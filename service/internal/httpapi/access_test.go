@@ -65,7 +65,7 @@ func TestAClientDecidesInItsDomains(t *testing.T) {
 	may := func(what string) *Handler {
 		return newHandler(t, memstore.New(nil), &Options{Tokens: wire.NewTokens(keys...), Access: servertest.Gate(t, clientWith(what))})
 	}
-	here, elsewhere, powerless := may("allow: {d: [decide]}"), may("allow: {e: [decide]}"), may("allow: [override]")
+	here, elsewhere, powerless := may("allow: [decide], domains: [d]"), may("allow: [decide], domains: [e]"), may("allow: [override]")
 	for h, want := range map[*Handler]int{here: 200, elsewhere: 403, powerless: 403} { // openapi_test.go has the other paths
 		if w := send(h, http.MethodPost, "/v1/allow", body, token...); w.Code != want {
 			t.Errorf("%d %s, want %d", w.Code, w.Body, want)

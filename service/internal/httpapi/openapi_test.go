@@ -141,7 +141,7 @@ func TestTheDocumentIsWhatTheHandlersDo(t *testing.T) {
 	fault, _ := over(panics{}, nil)
 	drained := make(chan struct{})
 	close(drained)
-	closed, _ := over(memstore.New(nil), &Options{Access: servertest.Gate(t, clientWith("allow: {e: [decide]}"))})
+	closed, _ := over(memstore.New(nil), &Options{Access: servertest.Gate(t, clientWith("allow: [decide], domains: [e]"))})
 	leaving, _ := over(memstore.New(nil), &Options{Draining: drained})
 
 	for _, path := range []string{"/v1/allow", "/v1/peek", "/v1/reserve"} {

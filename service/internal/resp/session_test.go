@@ -54,7 +54,7 @@ const token = "0123456789abcdef"
 // sumOfToken is its SHA-256.
 const sumOfToken = "9f9f5111f7b27a781f1f1ddde5ebc2dd2b796bfc7365c9c28b548e564176929f"
 
-const listed = "clients: [{name: billing, tokens: [" + sumOfToken + "], allow: {shop: [decide]}}]\n"
+const listed = "clients: [{name: billing, tokens: [" + sumOfToken + "], allow: [decide], domains: [shop]}]\n"
 
 func TestTokensHaveRights(t *testing.T) {
 	p := open(t, listed)

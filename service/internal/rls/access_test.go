@@ -68,7 +68,7 @@ func TestByDefaultNobodyGivesBackOrSetsALimit(t *testing.T) {
 
 // Load balancers check health without credentials. What the service is, and its messages, is for clients.
 func TestHealthIsOpenAndReflectionIsNot(t *testing.T) {
-	w := begin(t, text, &Options{Access: servertest.Gate(t, "clients: [{name: a, tokens: ["+digest("a")+"], allow: {e: [decide]}}, "+
+	w := begin(t, text, &Options{Access: servertest.Gate(t, "clients: [{name: a, tokens: ["+digest("a")+"], allow: [decide], domains: [e]}, "+
 		"{name: b, tokens: ["+digest("b")+"], allow: [override]}]")})
 	checks := healthpb.NewHealthClient(w.conn)
 	if res, err := checks.Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || res.Status != healthpb.HealthCheckResponse_SERVING {
