@@ -218,3 +218,28 @@ func ExampleLimiter_Reserve_waitUpTo() {
 	// trends starts at 07:00:00
 	// visits would start in 2h0m0s
 }
+
+// Wait for a turn, or learn first when it comes.
+func ExampleReservation_Wait() {
+	limiter, err := sash.New(memstore.New(nil), nil, sash.PerMinute(100))
+	if err != nil {
+		log.Fatal(err)
+	}
+	work := func(ctx context.Context, rows int64) error {
+		if err := limiter.WaitN(ctx, "api", rows); err != nil { // one decision, and one sleep
+			return err // ctx ended, or its deadline is nearer than the turn: nothing stays charged
+		}
+
+		r, err := limiter.Reserve(ctx, "reports", 1, &sash.ReserveOptions{WaitUpTo: 90 * time.Minute}) // or learn first when it starts
+		if err != nil {
+			return err
+		}
+		log.Printf("starts in %v", r.StartsIn())
+		if err := r.Wait(ctx); err != nil { // it would start later than that, or ctx ended
+			return err
+		}
+		return nil
+	}
+	fmt.Println(work(context.Background(), 10))
+	// Output: <nil>
+}
