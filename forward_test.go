@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -114,74 +113,6 @@ func TestAChoiceOvertakesNobody(t *testing.T) {
 		}
 		group.Wait()
 	})
-}
-
-// Callers of three processes reserve, wait, leave and settle to anything: at each start the window holds no more than its
-// units, estimates counted until they are settled, and nobody starts later than promised.
-func TestNoWindowIsOverWhileBookingsAreBroughtForward(t *testing.T) {
-	for seed := range uint64(60) {
-		synctest.Test(t, func(t *testing.T) {
-			r := rand.New(rand.NewPCG(seed, 2))
-			limit := sash.Every(5+r.Int64N(20), time.Second)
-			store := newBookStore()
-			type call struct {
-				est, used       int64
-				starts, settled time.Time
-			}
-			var mu sync.Mutex
-			var calls []*call
-			var group sync.WaitGroup
-			for range 3 {
-				l := newLimiter(t, store, nil, limit)
-				for range 40 {
-					c := &call{est: 1 + r.Int64N(5)}
-					c.used = r.Int64N(c.est + 1)
-					comes, holds, stays := time.Duration(r.Int64N(3e6))*time.Microsecond, time.Duration(r.Int64N(5e5))*time.Microsecond, time.Hour
-					if r.IntN(4) == 0 {
-						stays = time.Duration(r.Int64N(2e6)) * time.Microsecond
-					}
-					group.Go(func() {
-						time.Sleep(comes)
-						ctx, stop := context.WithTimeout(t.Context(), stays)
-						defer stop()
-						booked, err := l.Reserve(ctx, "k", c.est, &sash.ReserveOptions{WaitUpTo: time.Hour})
-						if err != nil {
-							return
-						}
-						promised := time.Now().Add(booked.StartsIn())
-						if booked.Wait(ctx) != nil {
-							return
-						}
-						if c.starts = time.Now(); c.starts.After(promised) {
-							t.Errorf("seed %d: a caller starts %v late", seed, c.starts.Sub(promised))
-						}
-						c.settled = c.starts.Add(holds)
-						mu.Lock()
-						calls = append(calls, c)
-						mu.Unlock()
-						time.Sleep(holds)
-						report(t, booked.Settle(t.Context(), c.used))
-					})
-				}
-			}
-			group.Wait()
-			for _, at := range calls {
-				var units int64
-				for _, c := range calls {
-					switch {
-					case c.starts.After(at.starts) || !c.starts.After(at.starts.Add(-limit.Window)):
-					case c.settled.After(at.starts):
-						units += c.est
-					default:
-						units += c.used
-					}
-				}
-				if units > limit.Units {
-					t.Errorf("seed %d: %d of %d units in a window", seed, units, limit.Units)
-				}
-			}
-		})
-	}
 }
 
 // Who waits for one subject is brought forward although somebody waits for it and another one that has no room, and another booking
