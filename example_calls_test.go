@@ -88,30 +88,6 @@ func ExampleLimiter_AllowOnce() {
 	// m-1 true 8
 }
 
-// Support lets a user in again who has used up a day.
-func ExampleLimiter_Reset() {
-	ctx := context.Background()
-	limiter, err := sash.New(memstore.New(nil), nil, sash.PerDay(1))
-	if err != nil {
-		log.Fatal(err)
-	}
-	allow := func() bool {
-		res, err := limiter.Allow(ctx, "user:42")
-		if err != nil {
-			log.Fatal(err)
-		}
-		return res.Allowed
-	}
-	fmt.Println(allow(), allow())
-	if err := limiter.Reset(ctx, "user:42"); err != nil {
-		log.Fatal(err) // the store failed, or cannot reset
-	}
-	fmt.Println(allow())
-	// Output:
-	// true false
-	// true
-}
-
 // A user who pays for another plan keeps what is charged already.
 func ExampleLimiter_With() {
 	ctx := context.Background()
