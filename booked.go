@@ -116,14 +116,12 @@ func (qs *queues) trade(ctx context.Context, parts []*Reservation, within int64)
 	for g != nil && g.queue.away == g {
 		back := g.queue.back
 		qs.mu.Unlock()
-		returned := false
 		select {
 		case <-back:
-			returned = true
 		case <-ctx.Done():
 		case <-time.After(settleTime):
 		}
-		if qs.mu.Lock(); !returned {
+		if qs.mu.Lock(); g.queue.away == g && g.queue.back == back {
 			return
 		}
 		g = qs.groupOf(&p)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"example.com/sash"
@@ -90,30 +88,6 @@ func ExampleLimiter_AllowOnce() {
 	// m-1 true 8
 }
 
-// Support lets a user in again who has used up a day.
-func ExampleLimiter_Reset() {
-	ctx := context.Background()
-	limiter, err := sash.New(memstore.New(nil), nil, sash.PerDay(1))
-	if err != nil {
-		log.Fatal(err)
-	}
-	allow := func() bool {
-		res, err := limiter.Allow(ctx, "user:42")
-		if err != nil {
-			log.Fatal(err)
-		}
-		return res.Allowed
-	}
-	fmt.Println(allow(), allow())
-	if err := limiter.Reset(ctx, "user:42"); err != nil {
-		log.Fatal(err) // the store failed, or cannot reset
-	}
-	fmt.Println(allow())
-	// Output:
-	// true false
-	// true
-}
-
 // A user who pays for another plan keeps what is charged already.
 func ExampleLimiter_With() {
 	ctx := context.Background()
@@ -163,31 +137,6 @@ func ExampleLimiter_Wait() {
 	// page 2
 	// page 3
 	// page 4 has to wait longer than five minutes, for 3/1h
-}
-
-// A pipeline sends batches to an API that takes 100 rows per 50 ms from the whole fleet. Each worker waits for its turn; a
-// large batch is not overtaken by small ones.
-func ExampleLimiter_WaitN() {
-	limiter, err := sash.New(memstore.New(nil), nil, sash.Every(100, 50*time.Millisecond))
-	if err != nil {
-		log.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-
-	var sent atomic.Int64
-	var workers sync.WaitGroup
-	for _, rows := range []int64{20, 100, 70, 10, 40, 60} {
-		workers.Go(func() {
-			if err := limiter.WaitN(ctx, "api", rows); err != nil {
-				log.Fatal(err) // ctx ended, or its deadline is nearer than the turn
-			}
-			sent.Add(rows)
-		})
-	}
-	workers.Wait()
-	fmt.Println(sent.Load(), "rows sent")
-	// Output: 300 rows sent
 }
 
 // Cron jobs share a quota of two reports an hour. Each learns when it starts; one that would start too late leaves it to

@@ -15,11 +15,10 @@ import (
 // room before the first place of those who wait. So the first caller asks the store to bring its place forward to now, which frees the
 // place that it had, and the next one asks when that would have begun.
 //
-// A caller asks when its cost is almost covered by what this process knows to be free: units that came back, and places that were given
-// back. The store mostly has a few more.
-// A store that has no room leaves the place as it is: other processes may have taken the units, or bookings behind it would be delayed.
-// They may have given units back, too, of which nobody knows here; so while units come back now, and while the first place is farther
-// away than a full limit puts it, the first caller also asks from time to time.
+// A caller asks when its cost is almost covered by what this process knows to be free, units that came back and places that were given
+// back: the store mostly has a few more. A store that has no room leaves the place as it is: other processes may have taken the units,
+// or bookings behind it would be delayed. They may have given units back, too, of which nobody knows here; so while units come back now,
+// and while the first place is farther away than a full limit puts it, the first caller also asks from time to time.
 type forward struct {
 	away *group        // a place of it is being brought forward, and its caller is not in the group meanwhile
 	back chan struct{} // closed when it is back
@@ -105,10 +104,8 @@ func (q *queue) next(now time.Time) (w *waiter, at time.Time) {
 			at = q.gaps[0].starts
 		}
 	}
-	if at.Before(now) {
-		at = now
-	}
-	if at.Add(leastBring).After(first.places[0].starts) { // it starts soon enough, and those behind it would start before the answer
+	last := first.places[0].starts.Add(-leastBring)
+	if at.After(last) || now.After(last) { // it starts soon enough, and those behind it would start before the answer
 		return nil, at
 	}
 	return first.callers[0], at

@@ -1,6 +1,7 @@
 package sash
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -81,17 +82,11 @@ func (l Limit) String() string {
 }
 
 func (l Limit) label() string {
-	if l.Name != "" {
-		return l.Name
-	}
-	return l.String()
+	return cmp.Or(l.Name, l.String())
 }
 
 func (l Limit) zone() *time.Location {
-	if l.Zone == nil {
-		return time.UTC
-	}
-	return l.Zone
+	return cmp.Or(l.Zone, time.UTC)
 }
 
 // per returns the window in words: "5 seconds", "calendar day in UTC".
