@@ -49,7 +49,14 @@ func FormatWindow(d time.Duration) string {
 	if d >= 24*time.Hour && d%(24*time.Hour) == 0 {
 		return strconv.FormatInt(int64(d/(24*time.Hour)), 10) + "d"
 	}
-	return strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(d.String())
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = text[:len(text)-len("0s")]
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = text[:len(text)-len("0m")]
+	}
+	return text
 }
 
 // SameWindow reports whether two limits count over the same time.
