@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -121,6 +122,9 @@ func (c *Caller) Client() string {
 	if c.Name != "" {
 		return c.Name
 	}
+	if tcp, ok := c.From.(*net.TCPAddr); ok { // of every call over gRPC
+		return party(tcp.AddrPort().Addr())
+	}
 	return Party(fmt.Sprint(c.From))
 }
 
@@ -130,8 +134,10 @@ func Party(from string) string {
 	if err != nil {
 		return "socket"
 	}
-	return middleware.AddressKey(peer.Addr(), middleware.DefaultIPv6Bits)
+	return party(peer.Addr())
 }
+
+func party(addr netip.Addr) string { return middleware.AddressKey(addr, middleware.DefaultIPv6Bits) }
 
 // Caller returns the sender of a request by its context. Without one there, the sender is anonymous.
 func (g *Gate) Caller(ctx context.Context) *Caller {
