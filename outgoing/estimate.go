@@ -96,6 +96,7 @@ func Estimate(body []byte, opts *EstimateOptions) (Bound, error) {
 	}
 	e.scan.value, e.scan.end = e.value, func(bool) {}
 	for i := 0; i < len(body) && e.err == nil; i++ {
+		i += e.scan.within(body[i:])
 		e.scan.next(body[i])
 	}
 	if e.scan.broken {

@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"io"
@@ -186,6 +187,16 @@ func (s *scanner) next(c byte) {
 		}
 		s.punctuation(c)
 	}
+}
+
+// within takes the bytes of a string before its next quote or backslash, as next does one by one, and returns their number.
+func (s *scanner) within(p []byte) int {
+	if s.in != '"' || s.escaped {
+		return 0
+	}
+	n := max(bytes.IndexAny(p, `"\\`), 0)
+	s.text = append(s.text, p[:min(n, longest-len(s.text))]...)
+	return n
 }
 
 // hold appends to the current name or value. One that is too long is cut but for its last byte, and equals no known one.

@@ -70,6 +70,7 @@ type Tokens struct {
 	Format      string // the API that requests are for: openai, anthropic or gemini
 	DefaultMax  int64  // is written into requests that set no maximum output
 	AskForUsage bool   // makes streams of OpenAI's chat API end with their usage, which clients then get too
+	CountErrors bool   // keeps the charge of a request that the upstream answers with 4xx or 5xx
 	Elsewhere   int64  // is charged for each image, file, earlier response and tool that a body only names; zero rejects them
 }
 
@@ -79,6 +80,7 @@ func (b *ruleBody) tokens(n *yaml.Node, rule *Rule) {
 		"format":        b.Str("format", &rule.Tokens.Format),
 		"default_max":   func(n *yaml.Node) { rule.Tokens.DefaultMax = b.Units("default_max", n) },
 		"ask_for_usage": func(n *yaml.Node) { rule.Tokens.AskForUsage = b.Boolean("ask_for_usage", n) },
+		"count_errors":  func(n *yaml.Node) { rule.Tokens.CountErrors = b.Boolean("count_errors", n) },
 		"elsewhere":     func(n *yaml.Node) { rule.Tokens.Elsewhere = b.Units("elsewhere", n) },
 	})
 	switch {

@@ -140,6 +140,7 @@ func TestAWrongRuleSaysWhatToWrite(t *testing.T) {
 		"limits: [10/1m]\ntokens: {format: openai}\ncount_refused: true":                     "f.yaml:5: tokens beside count_refused",
 		"limits: [10/1m]\ntokens: {format: openai, default_max: 0}":                          "default_max",
 		"limits: [10/1m]\ntokens: {format: openai, elsewhere: -1}":                           "elsewhere",
+		"limits: [10/1m]\ntokens: {format: openai, count_errors: 3}":                         "count_errors",
 		"limits: [10/1m]\ncandidate: {limits: [5/1m]}\nshadow_mode: true":                    "f.yaml:5: candidate beside shadow_mode",
 		"limits: [10/1m]\ncandidate: {enforce_percent: 5}":                                   "f.yaml:5: candidate needs limits",
 		"limits: [10/1m]\ncandidate: 5/1m":                                                   "f.yaml:5: candidate must be a mapping",

@@ -41,31 +41,51 @@ var (
 	errModel     = errors.New("the body has a model that is no string, twice, or in other letters, and the API may read any")
 )
 
-// read returns the model of a request, and whether it asks for a stream. An empty body has neither.
-func read(body []byte) (model string, streams bool, err error) {
-	d := json.NewDecoder(bytes.NewReader(body))
-	if start, _ := d.Token(); len(body) > 0 && (start != json.Delim('{') || !json.Valid(body)) {
+// A modelName is the value of the field model, which is a string or null.
+type modelName struct {
+	text  string
+	found bool
+}
+
+// UnmarshalJSON reads the field each time that a body has it.
+func (m *modelName) UnmarshalJSON(value []byte) error {
+	switch {
+	case m.found, value[0] != '"' && value[0] != 'n':
+		return errModel
+	case bytes.IndexByte(value, '\\') >= 0:
+		_ = json.Unmarshal(value, &m.text) // is a string
+	case value[0] == '"':
+		m.text = string(value[1 : len(value)-1])
+	}
+	m.found = true
+	return nil
+}
+
+// read returns the model of a request, and whether it asks for a stream without usage. An empty body has neither.
+func read(body []byte) (model string, unmetered bool, err error) {
+	var fields struct {
+		Other   json.RawMessage `json:"MODEL"` // in other letters, as it is the first of both
+		Model   modelName       `json:"model"`
+		Stream  bool            `json:"stream"`
+		Options struct {
+			Usage bool `json:"include_usage"`
+		} `json:"stream_options"`
+	}
+	err = json.Unmarshal(body, &fields)
+	_, mistyped := errors.AsType[*json.UnmarshalTypeError](err)
+	switch start := bytes.TrimLeft(body, " \t\r\n"); {
+	case len(body) == 0:
+		return "", false, nil
+	case errors.Is(err, errModel) || fields.Other != nil:
+		return "", false, errModel
+	case err != nil && !mistyped || start[0] != '{':
 		return "", false, errNoObject
 	}
-	for found := false; d.More(); {
-		var value json.RawMessage
-		name, _ := d.Token()
-		_ = d.Decode(&value) // is valid
-		switch name, _ := name.(string); {
-		case name == "stream":
-			_ = json.Unmarshal(value, &streams)
-		case strings.EqualFold(name, "model"):
-			if found || name != "model" || json.Unmarshal(value, &model) != nil {
-				return "", false, errModel
-			}
-			found = true
-		}
-	}
-	return model, streams, nil
+	return fields.Model.text, fields.Stream && !fields.Options.Usage, nil
 }
 
 // prepare returns the most tokens that a request can use, and its body with a maximum output and usage added; nil is no change.
-func prepare(uri string, body []byte, streams bool, tokens *config.Tokens) (outgoing.Bound, []byte, error) {
+func prepare(uri string, body []byte, unmetered bool, tokens *config.Tokens) (outgoing.Bound, []byte, error) {
 	if plain, err := url.PathUnescape(uri); err == nil {
 		uri = plain
 	}
@@ -99,7 +119,7 @@ func prepare(uri string, body []byte, streams bool, tokens *config.Tokens) (outg
 	if !bound.Named {
 		change(opts.Fields[0], tokens.DefaultMax)
 	}
-	if tokens.Format == "openai" && opts.Fields[0] != "max_output_tokens" && tokens.AskForUsage && streams {
+	if tokens.Format == "openai" && opts.Fields[0] != "max_output_tokens" && tokens.AskForUsage && unmetered {
 		change("stream_options.include_usage", true)
 	}
 	return bound, changed, err

@@ -1,4 +1,6 @@
-// Package extproc answers Envoy's external processing for token budgets: requests reserve tokens, and responses settle them.
+// Package extproc answers Envoy's external processing for token budgets. Two filters of Envoy call it. The first has requests reserve
+// tokens. It holds each until its answer, which passes the sealed reservation and the RateLimit fields on in dynamic metadata. The second
+// sends on what it sees of responses without waiting, and its streams settle the reservations.
 package extproc
 
 import (
@@ -9,7 +11,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +32,7 @@ import (
 	"example.com/sash/service/internal/httpapi"
 	"example.com/sash/service/internal/stats"
 	"example.com/sash/service/internal/throttle"
+	"example.com/sash/service/internal/wire"
 )
 
 // questionKey is the initial metadata with what requests are counted by, as in forward-auth: domain=ai&descriptor=header:x-user.
@@ -39,10 +41,7 @@ const questionKey = "sash"
 // Method is the method of the protocol.
 const Method = ext.ExternalProcessor_Process_FullMethodName
 
-var errNotBuffered = errors.New("ext_proc needs request_body_mode: BUFFERED")
-
-// grace is how long streams go on when the service ends, less than the gRPC server waits for them.
-const grace = 5 * time.Second
+var errFilters = errors.New("the filters of Envoy have to be those of examples/tokens/envoy.yaml, for each body to come whole and with its headers")
 
 // Options for a Service.
 type Options struct {
@@ -50,6 +49,7 @@ type Options struct {
 	Shadow  bool          // admits, unchanged, what the limits refuse or cannot count
 	Room    *conns.Room   // bounds the bodies that are being decided
 	Access  *access.Gate  // says which callers may decide; nil lets all
+	Tokens  *wire.Tokens  // seals reservations, which any instance with the same key settles
 	Stats   *stats.Registry
 	Log     *slog.Logger
 }
@@ -60,144 +60,149 @@ type Service struct {
 	decider *decide.Decider
 	opts    Options
 	log     throttle.Log
-	ended   <-chan struct{}
 }
 
-// Register adds the protocol to a server. When ended is closed, admitted streams go on for some seconds, and end with OK.
-func Register(server grpc.ServiceRegistrar, decider *decide.Decider, opts Options, ended <-chan struct{}) {
+// Register adds the protocol to a server.
+func Register(server grpc.ServiceRegistrar, decider *decide.Decider, opts Options) {
 	opts.Timeout = cmp.Or(opts.Timeout, time.Second)
-	s := &Service{decider: decider, opts: opts, log: throttle.Log{To: opts.Log}, ended: ended}
-	ext.RegisterExternalProcessorServer(server, s)
+	ext.RegisterExternalProcessorServer(server, &Service{decider: decider, opts: opts, log: throttle.Log{To: opts.Log}})
 }
 
-type process struct {
+// A request is one that a stream decides.
+type request struct {
 	*Service
 	ctx      context.Context
 	question *httpapi.Question
-	header   http.Header // of the request, as a proxy describes it
+	header   http.Header // as a proxy describes it
 	path     string
-	format   string // of errors
-	buffered bool   // Envoy sends the body as one, without its end if trailers follow
-	admitted bool
+	format   string               // of errors
 	fields   http.Header          // of the response, by the decision
 	held     []decide.Reservation // tokens
-	meter    outgoing.Meter
-	status   int  // of the response
-	readable bool // it is not compressed
+	errors   []any                // whether each is kept after an error
 }
 
-// gaveUp are the errors of a proxy that no longer waits: the upstream may still use tokens. Other errors use none.
-var gaveUp = []int{http.StatusRequestTimeout, 499, http.StatusGatewayTimeout, 524}
-
-func (p *process) failed() bool { return p.status >= http.StatusBadRequest }
-
-// Process implements the protocol.
+// Process implements the protocol: the first message says which of the two filters a stream is of.
 func (s *Service) Process(stream ext.ExternalProcessor_ProcessServer) error {
-	p := &process{Service: s, header: http.Header{}, readable: true}
-	if err := p.begin(stream.Context()); err != nil {
+	first, err := stream.Recv()
+	switch {
+	case err != nil:
+	case first.GetObservabilityMode():
+		err = s.settle(stream, first)
+	case first.GetRequestHeaders() != nil:
+		err = s.decide(stream, first)
+	default:
+		err = s.wrong(errFilters)
+	}
+	return err
+}
+
+// decide answers all messages of a request at once, when it is decided: until then Envoy holds the request. A stream ends with OK only
+// after that, because Envoy passes on what such an end leaves undecided.
+func (s *Service) decide(stream ext.ExternalProcessor_ProcessServer, first *ext.ProcessingRequest) error {
+	p := &request{Service: s, ctx: stream.Context(), header: http.Header{}}
+	if err := p.begin(); err != nil {
 		return err
 	}
-	defer p.settle()
-	requests, left := conns.Receive(p.ctx, stream.Recv)
-	ended, late := s.ended, (<-chan time.Time)(nil)
-	for {
-		select {
-		case <-ended:
-			ended, late = nil, time.After(grace)
-		case <-late:
-			return p.over()
-		case <-left: //nolint:errcheck // the client has left, or the upstream
-			return p.over()
-		case req := <-requests:
-			res, last, err := p.handle(req)
-			if err == nil {
-				err = stream.Send(res)
-			}
-			if err != nil || last {
-				return err
-			}
+	p.requestHeaders(first.GetRequestHeaders())
+	var body *ext.HttpBody
+	if !first.GetRequestHeaders().GetEndOfStream() {
+		if c := first.GetProtocolConfig(); c.GetRequestBodyMode() != filterv3.ProcessingMode_STREAMED || !c.GetSendBodyWithoutWaitingForHeaderResponse() {
+			return p.wrong(errFilters)
+		}
+		next, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if body = next.GetRequestBody(); body == nil {
+			return p.wrong(errFilters)
 		}
 	}
-}
-
-// over returns OK if the request was admitted: Envoy passes on the rest.
-func (p *process) over() error {
-	if p.admitted {
-		return nil
+	size := int64(len(body.GetBody()))
+	if !p.opts.Room.Take(size) {
+		return stream.Send(p.refuse(http.StatusServiceUnavailable, "too many large requests are under way: send this one again", nil))
 	}
-	return status.Error(codes.Unavailable, "the stream ends before the request is decided")
+	defer p.opts.Room.Add(size)
+	trailers := body != nil && !body.GetEndOfStream()
+	if trailers {
+		if err := p.trailers(stream); err != nil {
+			return err
+		}
+	}
+	refusal, changed := p.admit(body.GetBody())
+	if refusal != nil {
+		return stream.Send(refusal)
+	}
+	for _, res := range p.answers(body != nil, trailers, changed) {
+		if err := stream.Send(res); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func (p *process) begin(ctx context.Context) error {
-	p.ctx = ctx
+// trailers waits for those that follow a body whose end Envoy did not announce.
+func (p *request) trailers(stream ext.ExternalProcessor_ProcessServer) error {
+	messages, left := conns.Receive(p.ctx, stream.Recv)
+	select {
+	case next := <-messages:
+		if next.GetRequestTrailers() != nil {
+			return nil
+		}
+	case err := <-left:
+		return err
+	case <-time.After(p.opts.Timeout):
+	}
+	return p.wrong(errFilters)
+}
+
+// answers returns those to the messages of an admitted request. A nil body is sent on as it is.
+func (p *request) answers(body, trailers bool, changed []byte) []*ext.ProcessingResponse {
+	head := &ext.CommonResponse{HeaderMutation: set(http.Header{"accept-encoding": {"identity"}})} // what is compressed cannot be read
+	all := []*ext.ProcessingResponse{{
+		Response:        &ext.ProcessingResponse_RequestHeaders{RequestHeaders: &ext.HeadersResponse{Response: head}},
+		DynamicMetadata: p.metadata(),
+	}}
+	if body {
+		common := &ext.CommonResponse{}
+		if changed != nil {
+			common.BodyMutation = &ext.BodyMutation{Mutation: &ext.BodyMutation_Body{Body: changed}}
+		}
+		all = append(all, &ext.ProcessingResponse{
+			Response: &ext.ProcessingResponse_RequestBody{RequestBody: &ext.BodyResponse{Response: common}},
+		})
+	}
+	if trailers {
+		all = append(all, &ext.ProcessingResponse{
+			Response: &ext.ProcessingResponse_RequestTrailers{RequestTrailers: &ext.TrailersResponse{}},
+		})
+	}
+	return all
+}
+
+func (p *request) begin() error {
 	var err error
-	p.question, err = httpapi.ParseQuestion(strings.Join(metadata.ValueFromIncomingContext(ctx, questionKey), "&"))
+	p.question, err = httpapi.ParseQuestion(strings.Join(metadata.ValueFromIncomingContext(p.ctx, questionKey), "&"))
 	if err == nil {
 		_, err = p.decider.Config().Find(p.question.Domain, nil)
 	}
 	if err != nil {
 		return p.wrong(fmt.Errorf("initial_metadata %q of ext_proc: %w", questionKey, err))
 	}
-	if err = p.opts.Access.Check(p.ctx, p.question.Domain, access.Decide); err != nil {
-		err = access.Status(err)
-	}
-	return err
+	return p.permit(p.ctx, p.question.Domain)
 }
 
-// wrong counts and logs a filter that is configured wrongly, and returns the status of its stream.
+func (s *Service) permit(ctx context.Context, domain string) error {
+	if err := s.opts.Access.Check(ctx, domain, access.Decide); err != nil {
+		return access.Status(err)
+	}
+	return nil
+}
+
+// wrong counts and logs filters that are configured wrongly, and returns the status of the stream.
 func (s *Service) wrong(err error) error {
 	s.opts.Stats.Invalid()
-	s.log.Log(slog.LevelError, "a request was not decided: its client gets status_on_error of the filter", "error", err)
+	s.log.Log(slog.LevelError, "a request was not decided, or not settled: its client gets status_on_error of the filter", "error", err)
 	return status.Error(codes.InvalidArgument, err.Error())
-}
-
-func (p *process) handle(req *ext.ProcessingRequest) (res *ext.ProcessingResponse, last bool, err error) {
-	res = &ext.ProcessingResponse{}
-	p.buffered = p.buffered || req.GetProtocolConfig().GetRequestBodyMode() == filterv3.ProcessingMode_BUFFERED
-	p.responseHeaders(req.GetResponseHeaders())
-	response := req.GetResponseHeaders() != nil || req.GetResponseBody() != nil || req.GetResponseTrailers() != nil
-	if response && !p.admitted && !p.failed() { // an error may be Envoy's own
-		return nil, false, p.wrong(errNotBuffered)
-	}
-	switch r := req.GetRequest().(type) {
-	case *ext.ProcessingRequest_RequestHeaders:
-		p.requestHeaders(r.RequestHeaders)
-		if r.RequestHeaders.GetEndOfStream() {
-			if refusal, _ := p.admit(nil); refusal != nil {
-				return refusal, true, nil
-			}
-		}
-		common := &ext.CommonResponse{HeaderMutation: set(http.Header{"accept-encoding": {"identity"}})} // what is compressed cannot be read
-		res.Response = &ext.ProcessingResponse_RequestHeaders{RequestHeaders: &ext.HeadersResponse{Response: common}}
-	case *ext.ProcessingRequest_RequestBody:
-		if p.admitted || !p.buffered && !r.RequestBody.GetEndOfStream() {
-			return nil, false, p.wrong(errNotBuffered)
-		}
-		refusal, body := p.admit(r.RequestBody.GetBody())
-		if refusal != nil {
-			return refusal, true, nil
-		}
-		common := &ext.CommonResponse{}
-		if body != nil {
-			common.HeaderMutation = set(http.Header{"content-length": {strconv.Itoa(len(body))}})
-			common.BodyMutation = &ext.BodyMutation{Mutation: &ext.BodyMutation_Body{Body: body}}
-		}
-		res.Response = &ext.ProcessingResponse_RequestBody{RequestBody: &ext.BodyResponse{Response: common}}
-	case *ext.ProcessingRequest_RequestTrailers:
-		res.Response = &ext.ProcessingResponse_RequestTrailers{RequestTrailers: &ext.TrailersResponse{}}
-	case *ext.ProcessingRequest_ResponseHeaders:
-		common := &ext.CommonResponse{HeaderMutation: set(p.fields)}
-		res.Response = &ext.ProcessingResponse_ResponseHeaders{ResponseHeaders: &ext.HeadersResponse{Response: common}}
-		last = r.ResponseHeaders.GetEndOfStream()
-	case *ext.ProcessingRequest_ResponseBody:
-		_, _ = p.meter.Write(r.ResponseBody.GetBody())
-		res.Response = &ext.ProcessingResponse_ResponseBody{ResponseBody: &ext.BodyResponse{}}
-		last = r.ResponseBody.GetEndOfStream()
-	case *ext.ProcessingRequest_ResponseTrailers:
-		res.Response = &ext.ProcessingResponse_ResponseTrailers{ResponseTrailers: &ext.TrailersResponse{}}
-		last = true
-	}
-	return res, last, nil
 }
 
 // set returns fields of one value each, which replace others of their names.
@@ -215,7 +220,7 @@ func set(fields http.Header) *ext.HeaderMutation {
 // described are the fields in which forward-auth reads what HTTP/2 has in pseudo-headers.
 var described = map[string]string{":method": "X-Forwarded-Method", ":authority": "X-Forwarded-Host", ":path": "X-Forwarded-Uri"}
 
-func (p *process) requestHeaders(h *ext.HttpHeaders) {
+func (p *request) requestHeaders(h *ext.HttpHeaders) {
 	pseudo := http.Header{}
 	for _, f := range h.GetHeaders().GetHeaders() {
 		if name, ok := described[f.GetKey()]; ok {
@@ -232,46 +237,30 @@ func (p *process) requestHeaders(h *ext.HttpHeaders) {
 
 func valueOf(f *corev3.HeaderValue) string { return cmp.Or(string(f.GetRawValue()), f.GetValue()) }
 
-func (p *process) responseHeaders(h *ext.HttpHeaders) {
-	for _, f := range h.GetHeaders().GetHeaders() {
-		switch value := valueOf(f); f.GetKey() {
-		case ":status":
-			p.status, _ = strconv.Atoi(value)
-		case "content-encoding":
-			p.readable = value == "identity"
-		}
-	}
-}
-
 // admit decides a request by its body, which may be empty. It returns the refusal, or the body to send instead; nil is the same.
-func (p *process) admit(body []byte) (refusal *ext.ProcessingResponse, changed []byte) {
-	refusal, changed = p.decide(body)
+func (p *request) admit(body []byte) (refusal *ext.ProcessingResponse, changed []byte) {
+	refusal, changed = p.reserve(body)
 	if said := refusal.GetImmediateResponse(); p.opts.Shadow && said != nil && said.GetStatus().GetCode() < http.StatusInternalServerError {
 		p.opts.Stats.Service.GlobalShadow.Add(1)
 		p.log.Log(slog.LevelWarn, "a request passes that would be refused without SHADOW_MODE", "refusal", string(said.GetBody()))
 		refusal, changed, p.fields = nil, nil, nil
 	}
-	p.admitted = refusal == nil
 	return refusal, changed
 }
 
-func (p *process) decide(body []byte) (refusal *ext.ProcessingResponse, changed []byte) {
-	if !p.opts.Room.Take(int64(len(body))) {
-		return p.refuse(http.StatusServiceUnavailable, "too many large requests are under way: send this one again", nil), nil
-	}
-	defer p.opts.Room.Add(int64(len(body)))
-	model, streams, unread := read(body)
+func (p *request) reserve(body []byte) (refusal *ext.ProcessingResponse, changed []byte) {
+	model, unmetered, unread := read(body)
 	p.header.Set("Model", model)
 	parts, err := p.question.Parts(p.header)
 	if err != nil {
 		return p.refuse(http.StatusBadRequest, err.Error(), nil), nil
 	}
+	counts := func(r *config.Rule) bool { return r != nil && r.Tokens != nil }
 	var rules []*config.Rule // by part
 	for _, part := range parts {
 		found, _ := p.decider.Config().Find(p.question.Domain, part.Entries)
-		rules = append(rules, found.Rule)
+		rules, p.errors = append(rules, found.Rule), append(p.errors, counts(found.Rule) && found.Rule.Tokens.CountErrors)
 	}
-	counts := func(r *config.Rule) bool { return r != nil && r.Tokens != nil }
 	if unread != nil { // then its rule is not known either, which may be one of those that count tokens
 		all := p.decider.Config().Rules()
 		if i := slices.IndexFunc(all, func(r *config.Rule) bool { return counts(r) && r.Domain == p.question.Domain }); i >= 0 {
@@ -284,7 +273,7 @@ func (p *process) decide(body []byte) (refusal *ext.ProcessingResponse, changed 
 		p.format = tokens.Format
 		bound := outgoing.Bound{}
 		if len(body) > 0 {
-			if bound, changed, err = prepare(p.path, body, streams, tokens); err != nil {
+			if bound, changed, err = prepare(p.path, body, unmetered, tokens); err != nil {
 				return p.refuse(http.StatusBadRequest, err.Error(), nil), nil
 			}
 		}
@@ -325,35 +314,10 @@ func (p *process) decide(body []byte) (refusal *ext.ProcessingResponse, changed 
 	return p.refuse(http.StatusTooManyRequests, text, p.fields), nil
 }
 
-func (p *process) refuse(code int, text string, fields http.Header) *ext.ProcessingResponse {
+func (p *request) refuse(code int, text string, fields http.Header) *ext.ProcessingResponse {
 	mutation := set(fields)
 	mutation.SetHeaders = append(mutation.SetHeaders, set(http.Header{"content-type": {"application/json"}}).SetHeaders...)
 	return &ext.ProcessingResponse{Response: &ext.ProcessingResponse_ImmediateResponse{ImmediateResponse: &ext.ImmediateResponse{
 		Status: &typev3.HttpStatus{Code: typev3.StatusCode(code)}, Headers: mutation, Body: problem(p.format, code, text), Details: "sash",
 	}}}
-}
-
-// settle corrects what was reserved when the stream is over. Without final usage the estimate stays.
-func (p *process) settle() {
-	u := p.meter.Usage()
-	used := u.Total()
-	switch {
-	case slices.Contains(gaveUp, p.status):
-		return
-	case p.failed():
-		used = 0
-	case !u.Final || !p.readable:
-		return
-	}
-	over := int64(0)
-	for i := range p.held {
-		if p.held[i].Units == 0 {
-			continue
-		}
-		over = max(over, used-p.held[i].Units)
-		if err := p.decider.Settle(p.ctx, &p.held[i], min(used, sash.MaxUnits)); err != nil {
-			p.log.Log(slog.LevelWarn, "an estimate stays, because it was not settled", "error", err)
-		}
-	}
-	p.opts.Stats.Overrun.Add(float64(over))
 }

@@ -15,12 +15,12 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	ext "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"example.com/sash"
 	"example.com/sash/memstore"
@@ -30,6 +30,7 @@ import (
 	"example.com/sash/service/internal/rls"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/wire"
 )
 
 func TestMain(m *testing.M) { servertest.NoLeak(m) }
@@ -72,8 +73,9 @@ func beginWith(t *testing.T, rights string, shadow bool) *world {
 	quiet, gate := slog.New(slog.DiscardHandler), servertest.Gate(t, rights)
 	listener := servertest.Must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	protocol := rls.New(w.decider, &rls.Options{Access: gate, Log: quiet})
-	tokens := func(to grpc.ServiceRegistrar, ended <-chan struct{}) {
-		extproc.Register(to, w.decider, extproc.Options{Shadow: shadow, Room: &protocol.Room, Access: gate, Stats: w.stats, Log: quiet}, ended)
+	tokens := func(to grpc.ServiceRegistrar, _ <-chan struct{}) {
+		opts := extproc.Options{Shadow: shadow, Room: &protocol.Room, Access: gate, Tokens: wire.NewTokens(), Stats: w.stats, Log: quiet}
+		extproc.Register(to, w.decider, opts)
 	}
 	server := rls.Server{Log: quiet, Lasting: []rls.Lasting{{Method: extproc.Method, Register: tokens}}}
 	var ctx context.Context
@@ -101,23 +103,58 @@ func (w *world) left(key, value string) int64 {
 	return servertest.Must(w.decider.Peek(w.t.Context(), req))(w.t)[0].Limits[0].Remaining
 }
 
+// A stream is that of the first filter for one request.
 type stream struct {
 	ext.ExternalProcessor_ProcessClient
-	t     *testing.T
+	*world
 	leave context.CancelFunc
+	saved map[string]*structpb.Struct // dynamic metadata, by namespace
 }
 
 func (w *world) open(question string) *stream {
 	w.t.Helper()
 	ctx, leave := context.WithTimeout(metadata.AppendToOutgoingContext(w.t.Context(), "sash", question), 5*time.Minute)
-	return &stream{servertest.Must(w.client.Process(ctx))(w.t), w.t, leave}
+	return &stream{ExternalProcessor_ProcessClient: servertest.Must(w.client.Process(ctx))(w.t), world: w, leave: leave, saved: map[string]*structpb.Struct{}}
 }
 
-// ask sends a message, and returns the answer.
-func (s *stream) ask(req *ext.ProcessingRequest) *ext.ProcessingResponse {
+// ask sends messages, and returns the last of their answers, or the refusal.
+func (s *stream) ask(all ...*ext.ProcessingRequest) (res *ext.ProcessingResponse) {
 	s.t.Helper()
-	servertest.Check(s.t, s.Send(req))
-	return servertest.Must(s.Recv())(s.t)
+	for _, req := range all {
+		servertest.Check(s.t, s.Send(req))
+	}
+	for range all {
+		if res = servertest.Must(s.Recv())(s.t); res.GetImmediateResponse() != nil {
+			return res
+		}
+		s.save(res)
+	}
+	return res
+}
+
+func (s *stream) save(res *ext.ProcessingResponse) {
+	for space, value := range res.GetDynamicMetadata().GetFields() {
+		s.saved[space] = value.GetStructValue()
+	}
+}
+
+// responds sends a response by the second filter, and returns the error that its stream ends with.
+func (s *stream) responds(all ...*ext.ProcessingRequest) error {
+	s.t.Helper()
+	ctx, leave := context.WithTimeout(s.t.Context(), 5*time.Minute)
+	defer leave()
+	second := &stream{ExternalProcessor_ProcessClient: servertest.Must(s.client.Process(ctx))(s.t)}
+	for _, m := range all {
+		_ = second.Send(s.observed(m)) // EOF if the stream has ended
+	}
+	return second.ends()
+}
+
+// observed returns a message as the second filter sends it.
+func (s *stream) observed(m *ext.ProcessingRequest) *ext.ProcessingRequest {
+	m.ObservabilityMode = true
+	m.MetadataContext = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"sash": s.saved["sash"]}}
+	return m
 }
 
 func headers(end bool, fields ...string) *ext.HttpHeaders {
@@ -129,7 +166,12 @@ func headers(end bool, fields ...string) *ext.HttpHeaders {
 }
 
 func requestHeaders(end bool, fields ...string) *ext.ProcessingRequest {
-	return &ext.ProcessingRequest{Request: &ext.ProcessingRequest_RequestHeaders{RequestHeaders: headers(end, fields...)}}
+	return &ext.ProcessingRequest{
+		Request: &ext.ProcessingRequest_RequestHeaders{RequestHeaders: headers(end, fields...)},
+		ProtocolConfig: &ext.ProtocolConfiguration{
+			RequestBodyMode: filterv3.ProcessingMode_STREAMED, SendBodyWithoutWaitingForHeaderResponse: true,
+		},
+	}
 }
 
 func requestBody(body string) *ext.ProcessingRequest {
@@ -164,55 +206,24 @@ func (s *stream) posts(path, body string, fields ...string) *ext.ProcessingRespo
 	if fields == nil {
 		fields = []string{"x-user", "ann"}
 	}
-	res := s.ask(requestHeaders(false, append(fields, ":method", "POST", ":path", path, "accept-encoding", "gzip")...))
-	encoding := res.GetRequestHeaders().GetResponse().GetHeaderMutation().GetSetHeaders()
-	if len(encoding) != 1 || encoding[0].GetHeader().GetKey() != "accept-encoding" || string(encoding[0].GetHeader().GetRawValue()) != "identity" {
+	servertest.Check(s.t, s.Send(requestHeaders(false, append(fields, ":method", "POST", ":path", path, "accept-encoding", "gzip")...)))
+	servertest.Check(s.t, s.Send(requestBody(body)))
+	res := servertest.Must(s.Recv())(s.t)
+	if res.GetImmediateResponse() != nil {
+		return res
+	}
+	s.save(res)
+	encoding := fieldsOf(res.GetRequestHeaders().GetResponse().GetHeaderMutation())
+	if !maps.Equal(encoding, map[string]string{"accept-encoding": "identity"}) {
 		s.t.Errorf("the upstream may compress: %v", encoding)
 	}
-	return s.ask(requestBody(body))
+	return servertest.Must(s.Recv())(s.t)
 }
 
 // pad returns a request of so many bytes with a maximum output, which is a path of the chat API.
 func pad(bytes, output int) string {
 	text := fmt.Sprintf(`{"model":"m","max_tokens":%d,"messages":""}`, output)
 	return strings.Replace(text, `""`, `"`+strings.Repeat("x", bytes-len(text))+`"`, 1)
-}
-
-const used = `data: {"choices":[]}` + "\n\n" + `data: {"usage":{"prompt_tokens":30,"completion_tokens":12}}` + "\n\ndata: [DONE]\n\n"
-
-// What a request reserved becomes what its response used, also where that is more. The model has the other ways in which it ends.
-func TestAResponseSettles(t *testing.T) {
-	for _, c := range []struct {
-		name, status, body string
-		used               int64
-	}{
-		{"one chunk", "200", `{"usage":{"prompt_tokens":40,"completion_tokens":5}}`, 45},
-		{"events", "200", used, 42},
-		{"503 without a body", "503", "", 0},
-		{"504 of a proxy", "504", "", 300},
-		{"overrun", "200", `{"usage":{"prompt_tokens":400,"completion_tokens":5}}`, 405},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			w := begin(t)
-			s := w.open(question)
-			if res := s.posts("/v1/chat/completions", pad(100, 200)); res.GetRequestBody() == nil || res.GetRequestBody().GetResponse().GetBodyMutation() != nil {
-				t.Fatalf("%v, not admitted as it is", res)
-			}
-			if left := w.left("x-user", "ann"); left != 700 {
-				t.Errorf("%d left while the request runs", left)
-			}
-			if s.ask(responseHeaders(c.body == "", ":status", c.status)); c.body != "" {
-				s.ask(responseBody(c.body, true))
-			}
-			servertest.Check(t, s.ends())
-			if tokens, requests := w.left("x-user", "ann"), w.left("account", "all"); tokens != 1000-c.used || requests != 4 {
-				t.Errorf("%d tokens and %d requests left", tokens, requests)
-			}
-			if over := testutil.ToFloat64(w.stats.Overrun); over != float64(max(0, c.used-300)) {
-				t.Errorf("%v tokens over the estimate", over)
-			}
-		})
-	}
 }
 
 func fieldsOf(m *ext.HeaderMutation) map[string]string {
@@ -225,7 +236,7 @@ func fieldsOf(m *ext.HeaderMutation) map[string]string {
 
 // A client learns from a response what the decision left to it, in the fields that the filter names.
 func TestAResponseHasTheFields(t *testing.T) {
-	for how, want := range map[string]map[string]string{
+	for how, want := range map[string]map[string]any{
 		"": {
 			"ratelimit-policy": `"x-user:1000/1m";q=1000;w=60, "account:5/1m";q=5;w=60`,
 			"ratelimit":        `"x-user:1000/1m";r=700;t=60, "account:5/1m";r=4;t=60`,
@@ -234,11 +245,9 @@ func TestAResponseHasTheFields(t *testing.T) {
 	} {
 		s := begin(t).open(question + how)
 		s.posts("/v1/chat/completions", pad(100, 200))
-		got := fieldsOf(s.ask(responseHeaders(false, ":status", "200")).GetResponseHeaders().GetResponse().GetHeaderMutation())
-		if !maps.Equal(got, want) {
+		if got := s.saved["sash.fields"].AsMap(); !maps.Equal(got, want) {
 			t.Errorf("%s: %v, not %v", how, got, want)
 		}
-		s.leave()
 	}
 }
 
@@ -270,12 +279,11 @@ func TestShadowMode(t *testing.T) {
 		if res := s.posts("/v1/chat/completions", body); res.GetRequestBody() == nil || res.GetRequestBody().GetResponse().GetBodyMutation() != nil {
 			t.Errorf("%.40s: %v", body, res)
 		}
-		fields := fieldsOf(s.ask(responseHeaders(false, ":status", "200")).GetResponseHeaders().GetResponse().GetHeaderMutation())
-		if (fields["ratelimit"] != "") != (i == 0) || fields["retry-after"] != "" || w.stats.Service.GlobalShadow.Load() != uint64(i) {
+		fields := s.saved["sash.fields"].GetFields()
+		if (fields["ratelimit"] != nil) != (i == 0) || fields["retry-after"] != nil || w.stats.Service.GlobalShadow.Load() != uint64(i) {
 			t.Errorf("%.40s: %v, and %d passed so far", body, fields, w.stats.Service.GlobalShadow.Load())
 		}
-		s.ask(responseBody(used, true))
-		servertest.Check(t, s.ends())
+		servertest.Check(t, s.responds(responseHeaders(false, ":status", "200"), responseBody(used, true)))
 		if left := w.left("x-user", "ann"); left != 1000-42 {
 			t.Errorf("%.40s: %d left", body, left)
 		}
@@ -288,16 +296,17 @@ func TestShadowMode(t *testing.T) {
 // Envoy does not say that a body ends where trailers follow it.
 func TestABodyBeforeTrailers(t *testing.T) {
 	w := begin(t)
-	s := w.open(question)
-	first := requestHeaders(false, "x-user", "ann", ":method", "POST", ":path", "/v1/chat/completions")
-	first.ProtocolConfig = &ext.ProtocolConfiguration{RequestBodyMode: filterv3.ProcessingMode_BUFFERED}
-	s.ask(first)
 	body := requestBody(pad(100, 200))
 	body.GetRequestBody().EndOfStream = false
-	if res := s.ask(body); res.GetRequestBody() == nil || w.left("x-user", "ann") != 700 {
+	trailers := &ext.ProcessingRequest{Request: &ext.ProcessingRequest_RequestTrailers{RequestTrailers: &ext.HttpTrailers{}}}
+	s := w.open(question)
+	if res := s.ask(requestHeaders(false, "x-user", "ann", ":path", "/v1/chat/completions"), body, trailers); res.GetRequestTrailers() == nil {
 		t.Error(res)
 	}
-	s.leave()
+	servertest.Check(t, s.ends())
+	if left := w.left("x-user", "ann"); left != 700 {
+		t.Errorf("%d left", left)
+	}
 }
 
 // A rule that refuses everything does so for requests of every size, one of no tokens too, and charges nothing beside it.
@@ -391,47 +400,35 @@ func TestRequestsCountTogether(t *testing.T) {
 	}
 }
 
-// A limit of requests may count refused ones beside a budget of tokens: it is not settled.
-func TestBesideARuleThatCountsRefused(t *testing.T) {
-	w := begin(t)
-	w.use(policy + "  algorithm: sliding-log\n  count_refused: true\n")
-	s := w.open(question)
-	if res := s.posts("/v1/chat/completions", pad(100, 200)); res.GetRequestBody() == nil {
-		t.Fatal(res)
-	}
-	s.ask(responseHeaders(false, ":status", "200"))
-	s.ask(responseBody(used, true))
-	servertest.Check(t, s.ends())
-	if tokens, requests := w.left("x-user", "ann"), w.left("account", "all"); tokens != 1000-42 || requests != 4 {
-		t.Errorf("%d tokens and %d requests left", tokens, requests)
-	}
-}
-
 func TestAFilterThatIsConfiguredWrongly(t *testing.T) {
 	w := begin(t)
 	for _, question := range []string{"", "domain=ai", "domain=other&descriptor=header:x-user", "domain=ai&descriptor=none"} {
-		if err := w.open(question).ends(); status.Code(err) != codes.InvalidArgument {
+		s := w.open(question)
+		servertest.Check(t, s.Send(requestHeaders(true, ":path", "/")))
+		if err := s.ends(); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%q: %v", question, err)
 		}
 	}
-	pieces := &ext.ProcessingRequest{Request: &ext.ProcessingRequest_RequestBody{RequestBody: &ext.HttpBody{Body: []byte("{")}}}
+	buffered, piece := requestHeaders(false, ":path", "/"), requestBody("{")
+	buffered.ProtocolConfig.RequestBodyMode = filterv3.ProcessingMode_BUFFERED
+	piece.GetRequestBody().EndOfStream = false
+	begins := requestHeaders(false, ":path", "/")
 	for name, c := range map[string]struct {
-		send *ext.ProcessingRequest // behind the headers; nil is the end
-		want codes.Code
+		sends []*ext.ProcessingRequest // and then ends
+		want  codes.Code
 	}{
-		"a body in pieces":                         {pieces, codes.InvalidArgument},
-		"a response to a request without its body": {responseHeaders(false, ":status", "200"), codes.InvalidArgument},
-		"the body of one":                          {responseBody("{}", false), codes.InvalidArgument},
-		"a stream without a decision":              {nil, codes.Unavailable},
-		"too large a body":                         {requestBody(pad(5<<20, 10)), codes.ResourceExhausted},
+		"another mode":                {[]*ext.ProcessingRequest{buffered}, codes.InvalidArgument},
+		"a body in pieces":            {[]*ext.ProcessingRequest{begins, piece, requestBody("}")}, codes.InvalidArgument},
+		"a body without its end":      {[]*ext.ProcessingRequest{begins, piece}, codes.Unknown},
+		"a request without its body":  {[]*ext.ProcessingRequest{begins}, codes.Unknown},
+		"a response without metadata": {[]*ext.ProcessingRequest{responseHeaders(false, ":status", "200")}, codes.InvalidArgument},
+		"too large a body":            {[]*ext.ProcessingRequest{begins, requestBody(pad(5<<20, 10))}, codes.ResourceExhausted},
 	} {
 		s := w.open(question)
-		s.ask(requestHeaders(false, ":path", "/"))
-		if c.send == nil {
-			servertest.Check(t, s.CloseSend())
-		} else {
-			servertest.Check(t, s.Send(c.send))
+		for _, m := range c.sends {
+			servertest.Check(t, s.Send(m))
 		}
+		servertest.Check(t, s.CloseSend())
 		if err := s.ends(); status.Code(err) != c.want {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -440,34 +437,9 @@ func TestAFilterThatIsConfiguredWrongly(t *testing.T) {
 
 func TestACallerWithoutTheRight(t *testing.T) {
 	w := beginWith(t, "anonymous: {allow: {web: [decide]}}", false)
-	if err := w.open(question).ends(); status.Code(err) != codes.Unauthenticated {
+	s := w.open(question)
+	servertest.Check(t, s.Send(requestHeaders(true, ":path", "/")))
+	if err := s.ends(); status.Code(err) != codes.Unauthenticated {
 		t.Error(err)
-	}
-}
-
-// When the service ends, streams that were admitted may end by themselves, and end with OK some seconds later. Others end with an
-// error, so that Envoy admits nothing that was not counted.
-func TestTheEndOfTheService(t *testing.T) {
-	w := begin(t)
-	ending, long, undecided := w.open(question), w.open(question), w.open(question)
-	for _, s := range []*stream{ending, long} {
-		s.posts("/v1/chat/completions", pad(100, 200))
-		s.ask(responseHeaders(false, ":status", "200"))
-	}
-	undecided.ask(requestHeaders(false, ":path", "/"))
-	w.stop()
-	ending.ask(responseBody(used, true))
-	servertest.Check(t, ending.ends())
-	if left := w.left("x-user", "ann"); left != 1000-42-300 {
-		t.Errorf("%d left", left)
-	}
-	if err := long.ends(); err != nil {
-		t.Errorf("an admitted stream: %v", err)
-	}
-	if err := undecided.ends(); status.Code(err) != codes.Unavailable {
-		t.Errorf("one that was not admitted: %v", err)
-	}
-	if left := w.left("x-user", "ann"); left != 1000-42-300 {
-		t.Errorf("%d left", left)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	ext "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"example.com/sash/driver"
 	"example.com/sash/internal/redistest"
@@ -23,6 +24,7 @@ import (
 	"example.com/sash/service/internal/extproc"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/stats"
+	"example.com/sash/service/internal/wire"
 )
 
 // The limits of the model. Its clock goes in steps of 600 s, so that no charge leaves the window near a decision.
@@ -63,20 +65,23 @@ func (p *pipe) Send(res *ext.ProcessingResponse) error {
 	return nil
 }
 
-func (p *pipe) ask(req *ext.ProcessingRequest) *ext.ProcessingResponse {
-	p.requests <- req
-	return <-p.responses
+// stream begins one whose messages the test sends and receives.
+func (m *model) stream(initial metadata.MD) *pipe {
+	ctx, leave := context.WithCancel(metadata.NewIncomingContext(m.t.Context(), initial))
+	p := &pipe{ctx: ctx, leave: leave, requests: make(chan *ext.ProcessingRequest), responses: make(chan *ext.ProcessingResponse), over: make(chan error, 1)}
+	go func(service ext.ExternalProcessorServer) { p.over <- service.Process(p) }(m.service)
+	return p
 }
 
-// A call is an admitted request as the model sees it.
+// A call is an admitted request as the model sees it. Its response has the stream.
 type call struct {
-	*pipe
+	*stream
+	second              *pipe // nil before the response
 	user                string
 	at                  int64
 	bound, used, counts int64 // the most tokens by the definition, what the vendor served, and what has to count
 	ends                string
 	rest                string // of the response
-	started             bool
 }
 
 // A model is an Envoy, its clients and its vendor before a service, with what has to count by the definition.
@@ -84,6 +89,7 @@ type model struct {
 	*world
 	random  *rand.Rand
 	now     int64
+	tokens  *wire.Tokens // all services have the same
 	service ext.ExternalProcessorServer
 	calls   []*call // all that were admitted
 	flying  []*call
@@ -100,9 +106,9 @@ func (m *model) restart(kill bool) {
 	for kill && len(m.flying) > 0 {
 		m.end(0)
 	}
-	opts := extproc.Options{Room: new(conns.Room), Stats: stats.New(nil), Log: slog.New(slog.DiscardHandler)}
+	opts := extproc.Options{Room: new(conns.Room), Tokens: m.tokens, Stats: stats.New(nil), Log: slog.New(slog.DiscardHandler)}
 	opts.Room.Add(1 << 20)
-	extproc.Register(m, m.decider, opts, nil)
+	extproc.Register(m, m.decider, opts)
 }
 
 // window returns the tokens of the last window that have to count and that were served, of a user or of all, and the calls.
@@ -129,22 +135,25 @@ func (m *model) open() {
 	m.random.Shuffle(len(fields), func(i, j int) { fields[i], fields[j] = fields[j], fields[i] })
 	body := `{"model":"m","prompt":"` + strings.Repeat("x", m.random.IntN(200)) + `",` + strings.Join(fields, ",") + "}"
 	c := &call{user: string(rune('a' + m.random.IntN(3))), at: m.now, bound: int64(len(body)) + output*answers}
-	ctx, leave := context.WithCancel(metadata.NewIncomingContext(m.t.Context(), metadata.Pairs("sash", modelQuestion)))
-	c.pipe = &pipe{ctx: ctx, leave: leave, requests: make(chan *ext.ProcessingRequest), responses: make(chan *ext.ProcessingResponse), over: make(chan error, 1)}
-	go func(service ext.ExternalProcessorServer) { c.over <- service.Process(c.pipe) }(m.service)
-
+	first := m.stream(metadata.Pairs("sash", modelQuestion))
 	ofUser, _, _ := m.window(c.user)
 	ofAll, _, requests := m.window("")
 	fits := ofUser+c.bound <= 1000 && ofAll+c.bound <= 2600 && requests < 12
-	c.ask(requestHeaders(false, ":method", "POST", ":path", "/v1/chat/completions", "x-user", c.user))
-	res := c.ask(requestBody(body))
-	if admitted := res.GetRequestBody() != nil; admitted != fits {
+	first.requests <- requestHeaders(false, ":method", "POST", ":path", "/v1/chat/completions", "x-user", c.user)
+	first.requests <- requestBody(body)
+	res := <-first.responses
+	if admitted := res.GetRequestHeaders() != nil; admitted != fits {
 		m.t.Fatalf("%s of %s, at most %d tokens beside %d, %d and %d requests: %v", body, c.user, c.bound, ofUser, ofAll, requests, res)
 	}
+	if fits {
+		c.stream = &stream{saved: map[string]*structpb.Struct{}}
+		c.save(res)
+		<-first.responses
+	}
+	servertest.Check(m.t, <-first.over)
+	first.leave()
 	if !fits {
 		m.refused++
-		<-c.over
-		leave()
 		return
 	}
 	c.used, c.counts = min(c.bound, 1+m.random.Int64N(2*c.bound)), c.bound
@@ -163,7 +172,8 @@ func (m *model) open() {
 
 // proceed passes on a part of a response, and reports whether it was the last.
 func (m *model) proceed(c *call) (last bool) {
-	if !c.started {
+	send := func(message *ext.ProcessingRequest) { c.second.requests <- c.observed(message) }
+	if c.second == nil {
 		encoding, status := "identity", "200"
 		switch c.ends {
 		case "gzip":
@@ -171,16 +181,16 @@ func (m *model) proceed(c *call) (last bool) {
 		case "429", "503", "504":
 			status = c.ends
 		}
-		c.started = true
-		c.ask(responseHeaders(false, ":status", status, "content-encoding", encoding))
+		c.second = m.stream(nil)
+		send(responseHeaders(false, ":status", status, "content-encoding", encoding))
 		return false
 	}
 	n := 1 + m.random.IntN(len(c.rest))
 	part := c.rest[:n]
 	c.rest = c.rest[n:]
 	last = c.rest == ""
-	if c.ask(responseBody(part, last && c.ends != "trailers")); last && c.ends == "trailers" {
-		c.ask(responseTrailers)
+	if send(responseBody(part, last && c.ends != "trailers")); last && c.ends == "trailers" {
+		send(responseTrailers)
 	}
 	return last
 }
@@ -189,13 +199,15 @@ func (m *model) proceed(c *call) (last bool) {
 func (m *model) end(i int) {
 	c := m.flying[i]
 	m.flying = append(m.flying[:i], m.flying[i+1:]...)
-	if c.rest != "" {
-		c.leave()
+	if c.second != nil {
+		if c.rest != "" {
+			c.second.leave()
+		}
+		servertest.Check(m.t, <-c.second.over)
+		c.second.leave()
 	}
-	<-c.over
-	c.leave()
 	whole := strings.Trim(c.rest, "\n") == "" // the last event has come
-	if failed := c.used == 0 && c.started; failed || whole && slices.Contains([]string{"usage", "trailers", "leaves"}, c.ends) {
+	if failed := c.used == 0 && c.second != nil; failed || whole && slices.Contains([]string{"usage", "trailers", "leaves"}, c.ends) {
 		c.counts = c.used
 	}
 }
@@ -233,7 +245,7 @@ func TestTokensOfEveryWindow(t *testing.T) {
 		t.Run(store, func(t *testing.T) {
 			for seed := range seeds[store] {
 				over, move := start(t)
-				m := &model{random: rand.New(rand.NewPCG(seed, 37))}
+				m := &model{random: rand.New(rand.NewPCG(seed, 37)), tokens: wire.NewTokens()}
 				m.world = &world{t: t, decider: servertest.Decider(t, over, modelRules)}
 				m.restart(false)
 				for range 400 {

@@ -79,9 +79,10 @@ func (s *instance) runners(draining <-chan struct{}, ports ports) []func(context
 		server := s.Server
 		server.Ready, server.Draining, server.Connections, server.Log = s.ready(), draining, s.bounds("grpc", data), s.Log
 		given := &quota.Service{Decider: s.decider, Access: s.gate, Timeout: s.patience(), Log: s.Log}
-		tokens := func(to grpc.ServiceRegistrar, ended <-chan struct{}) {
-			opts := extproc.Options{Timeout: s.patience(), Shadow: envoy.Shadow, Room: &protocol.Room, Access: s.gate, Stats: s.stats, Log: s.Log}
-			extproc.Register(to, s.decider, opts, ended)
+		tokens := func(to grpc.ServiceRegistrar, _ <-chan struct{}) { // admitted requests go on without it
+			extproc.Register(to, s.decider, extproc.Options{
+				Timeout: s.patience(), Shadow: envoy.Shadow, Room: &protocol.Room, Access: s.gate, Tokens: s.tokens, Stats: s.stats, Log: s.Log,
+			})
 		}
 		server.Lasting = []rls.Lasting{
 			{Method: quota.Method, Streams: quota.MaxStreams, Register: given.Register}, {Method: extproc.Method, Register: tokens},
