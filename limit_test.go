@@ -48,6 +48,8 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 		"300/1.5000001s":      "whole microseconds",
 		"300/10000h":          "at most",
 		"10/day":              "day@UTC",
+		"10/second":           "duration",
+		"10 per minute":       "a slash",
 		"10/day@Local":        "name the zone",
 		"10/day@Nowhere/Land": "unknown time zone",
 		"10/week@UTC":         "hour, day or month",
@@ -56,50 +58,6 @@ func TestParseLimitSaysWhatIsWrong(t *testing.T) {
 		_, err := sash.ParseLimit(in)
 		if !errors.Is(err, sash.ErrInvalidLimit) || !strings.Contains(err.Error(), hint) {
 			t.Errorf("%q: %v; want ErrInvalidLimit with %q", in, err, hint)
-		}
-	}
-}
-
-// What other libraries read is refused with the forms to write, each of which means the same.
-func TestParseLimitSaysWhatToWrite(t *testing.T) {
-	for in, want := range map[string][]string{
-		"10/second":           {"10/s"},
-		"10/minute":           {"10/m"},
-		"10/5 minutes":        {"10/5m"},
-		"10 / 5m":             {"10/5m"},
-		"10 per minute":       {"10/m"},
-		"10 PER 30  Seconds":  {"10/30s"},
-		"10/week":             {"10/7d"},
-		"10/2 days":           {"10/2d"},
-		"10/hour":             {"10/h", "10/hour@UTC"},
-		"10 per hour":         {"10/h", "10/hour@UTC"},
-		"10 per day":          {"10/d", "10/day@UTC"},
-		"10/month":            {"10/30d", "10/month@UTC"},
-		"10/fortnight":        nil,
-		"10/2 weeks":          nil,
-		"ten per minute":      nil,
-		"10 per":              nil,
-		"10/-5 minutes":       nil,
-		"10/99999999 minutes": nil,
-		"0 per minute":        nil,
-		"10/minute/second":    nil,
-	} {
-		_, err := sash.ParseLimit(in)
-		if !errors.Is(err, sash.ErrInvalidLimit) {
-			t.Errorf("%q: %v", in, err)
-			continue
-		}
-		_, says, written := strings.Cut(err.Error(), ": write \"")
-		if written != (want != nil) {
-			t.Errorf("%q: %v, want %q", in, err, want)
-		}
-		for _, form := range want {
-			if !strings.Contains("\""+says, "\""+form+"\"") {
-				t.Errorf("%q: %v, want %q", in, err, form)
-			}
-			if _, err := sash.ParseLimit(form); err != nil {
-				t.Errorf("%q says to write %q: %v", in, form, err)
-			}
 		}
 	}
 }

@@ -44,19 +44,14 @@ func (l *Limit) String() string {
 	return units + "/" + FormatWindow(time.Duration(l.Window)*time.Microsecond)
 }
 
+var short = strings.NewReplacer("h0m0s", "h", "m0s", "m")
+
 // FormatWindow returns a window's length as limits are written: "5m", "1h30m", "7d".
 func FormatWindow(d time.Duration) string {
 	if d >= 24*time.Hour && d%(24*time.Hour) == 0 {
 		return strconv.FormatInt(int64(d/(24*time.Hour)), 10) + "d"
 	}
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = text[:len(text)-len("0s")]
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = text[:len(text)-len("0m")]
-	}
-	return text
+	return short.Replace(d.String())
 }
 
 // SameWindow reports whether two limits count over the same time.

@@ -38,7 +38,7 @@ func TestErrorsNameTheLineAndTheFault(t *testing.T) {
 		"guarded and open":             {head + "  limits: [5/1s]\n  guard: true\n  on_unavailable: open\n", "6", "could guess without a limit"},
 		"guarded and open, for a cost": {head + "  limits: [5/1s]\n  on_unavailable: {1: local, 2: open}\n  guard: true\n", "5", "use local or closed"},
 		"share_threshold, no wildcard": {head + "  value: foo\n  share_threshold: true\n", "3", "ends in *"},
-		"bad limit":                    {head + "  limits:\n  - 5/1s\n  - 5 per second\n", "6", "write \"5/s\""},
+		"bad limit":                    {head + "  limits:\n  - 5/1s\n  - 5 per second\n", "6", "a slash and a window"},
 		"limit below 1":                {head + "  limits: [0/1s]\n", "4", "units must be at least 1"},
 		"limits empty":                 {head + "  limits: []\n", "4", "limits is empty"},
 		"limits a text":                {head + "  limits: 5/1s\n", "4", "limits must be a list"},

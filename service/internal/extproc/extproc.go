@@ -41,7 +41,7 @@ const questionKey = "sash"
 // Method is the method of the protocol.
 const Method = ext.ExternalProcessor_Process_FullMethodName
 
-var errFilters = errors.New("the filters of Envoy have to be those of examples/tokens/envoy.yaml, for each body to come whole and with its headers")
+var errFilters = errors.New("the filters of Envoy have to be those of examples/tokens/envoy.yaml, for each body to come whole and with its headers, and no request has trailers")
 
 // Options for a Service.
 type Options struct {
@@ -113,7 +113,7 @@ func (s *Service) decide(stream ext.ExternalProcessor_ProcessServer, first *ext.
 		if err != nil {
 			return err
 		}
-		if body = next.GetRequestBody(); body == nil {
+		if body = next.GetRequestBody(); !body.GetEndOfStream() {
 			return p.wrong(errFilters)
 		}
 	}
@@ -122,17 +122,11 @@ func (s *Service) decide(stream ext.ExternalProcessor_ProcessServer, first *ext.
 		return stream.Send(p.refuse(http.StatusServiceUnavailable, "too many large requests are under way: send this one again", nil))
 	}
 	defer p.opts.Room.Add(size)
-	trailers := body != nil && !body.GetEndOfStream()
-	if trailers {
-		if err := p.trailers(stream); err != nil {
-			return err
-		}
-	}
 	refusal, changed := p.admit(body.GetBody())
 	if refusal != nil {
 		return stream.Send(refusal)
 	}
-	for _, res := range p.answers(body != nil, trailers, changed) {
+	for _, res := range p.answers(body != nil, changed) {
 		if err := stream.Send(res); err != nil {
 			return err
 		}
@@ -140,23 +134,8 @@ func (s *Service) decide(stream ext.ExternalProcessor_ProcessServer, first *ext.
 	return nil
 }
 
-// trailers waits for those that follow a body whose end Envoy did not announce.
-func (p *request) trailers(stream ext.ExternalProcessor_ProcessServer) error {
-	messages, left := conns.Receive(p.ctx, stream.Recv)
-	select {
-	case next := <-messages:
-		if next.GetRequestTrailers() != nil {
-			return nil
-		}
-	case err := <-left:
-		return err
-	case <-time.After(p.opts.Timeout):
-	}
-	return p.wrong(errFilters)
-}
-
 // answers returns those to the messages of an admitted request. A nil body is sent on as it is.
-func (p *request) answers(body, trailers bool, changed []byte) []*ext.ProcessingResponse {
+func (p *request) answers(body bool, changed []byte) []*ext.ProcessingResponse {
 	head := &ext.CommonResponse{HeaderMutation: set(http.Header{"accept-encoding": {"identity"}})} // what is compressed cannot be read
 	all := []*ext.ProcessingResponse{{
 		Response:        &ext.ProcessingResponse_RequestHeaders{RequestHeaders: &ext.HeadersResponse{Response: head}},
@@ -169,11 +148,6 @@ func (p *request) answers(body, trailers bool, changed []byte) []*ext.Processing
 		}
 		all = append(all, &ext.ProcessingResponse{
 			Response: &ext.ProcessingResponse_RequestBody{RequestBody: &ext.BodyResponse{Response: common}},
-		})
-	}
-	if trailers {
-		all = append(all, &ext.ProcessingResponse{
-			Response: &ext.ProcessingResponse_RequestTrailers{RequestTrailers: &ext.TrailersResponse{}},
 		})
 	}
 	return all

@@ -293,22 +293,6 @@ func TestShadowMode(t *testing.T) {
 	}
 }
 
-// Envoy does not say that a body ends where trailers follow it.
-func TestABodyBeforeTrailers(t *testing.T) {
-	w := begin(t)
-	body := requestBody(pad(100, 200))
-	body.GetRequestBody().EndOfStream = false
-	trailers := &ext.ProcessingRequest{Request: &ext.ProcessingRequest_RequestTrailers{RequestTrailers: &ext.HttpTrailers{}}}
-	s := w.open(question)
-	if res := s.ask(requestHeaders(false, "x-user", "ann", ":path", "/v1/chat/completions"), body, trailers); res.GetRequestTrailers() == nil {
-		t.Error(res)
-	}
-	servertest.Check(t, s.ends())
-	if left := w.left("x-user", "ann"); left != 700 {
-		t.Errorf("%d left", left)
-	}
-}
-
 // A rule that refuses everything does so for requests of every size, one of no tokens too, and charges nothing beside it.
 func TestARuleThatRefusesEverything(t *testing.T) {
 	w := begin(t)
@@ -419,7 +403,7 @@ func TestAFilterThatIsConfiguredWrongly(t *testing.T) {
 	}{
 		"another mode":                {[]*ext.ProcessingRequest{buffered}, codes.InvalidArgument},
 		"a body in pieces":            {[]*ext.ProcessingRequest{begins, piece, requestBody("}")}, codes.InvalidArgument},
-		"a body without its end":      {[]*ext.ProcessingRequest{begins, piece}, codes.Unknown},
+		"a body without its end":      {[]*ext.ProcessingRequest{begins, piece}, codes.InvalidArgument},
 		"a request without its body":  {[]*ext.ProcessingRequest{begins}, codes.Unknown},
 		"a response without metadata": {[]*ext.ProcessingRequest{responseHeaders(false, ":status", "200")}, codes.InvalidArgument},
 		"too large a body":            {[]*ext.ProcessingRequest{begins, requestBody(pad(5<<20, 10))}, codes.ResourceExhausted},
