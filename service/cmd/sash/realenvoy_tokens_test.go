@@ -81,10 +81,10 @@ func tokenConfig(t *testing.T, v *vendor, services ...*service) string {
 	})
 }
 
-// tokenFilters are those of the example, which count all requests together too.
+// tokenFilters are those of the example.
 func tokenFilters(t *testing.T) (filters []any) {
 	t.Helper()
-	text := edited(t, string(readFile(t, examples+"/tokens/envoy.yaml")), "header:x-user", "header:x-user&descriptor=account=all", "timeout: 1s", "timeout: 20s")
+	text := edited(t, string(readFile(t, examples+"/tokens/envoy.yaml")), "timeout: 1s", "timeout: 20s")
 	refit(t, text, func(all []any, _ map[string]any) []any {
 		filters = all[:len(all)-1]
 		return all

@@ -86,9 +86,9 @@ func (s *Service) Process(stream ext.ExternalProcessor_ProcessServer) error {
 	first, err := stream.Recv()
 	switch {
 	case err != nil:
-	case first.GetObservabilityMode():
+	case first.GetRequestHeaders() == nil && first.GetObservabilityMode():
 		err = s.settle(stream, first)
-	case first.GetRequestHeaders() != nil:
+	case first.GetRequestHeaders() != nil && !first.GetObservabilityMode(): // else the request would not wait
 		err = s.decide(stream, first)
 	default:
 		err = s.wrong(errFilters)
@@ -175,7 +175,7 @@ func (s *Service) permit(ctx context.Context, domain string) error {
 // wrong counts and logs filters that are configured wrongly, and returns the status of the stream.
 func (s *Service) wrong(err error) error {
 	s.opts.Stats.Invalid()
-	s.log.Log(slog.LevelError, "a request was not decided, or not settled: its client gets status_on_error of the filter", "error", err)
+	s.log.Log(slog.LevelError, "a request was not decided, so that its client gets status_on_error of the filter, or not settled", "error", err)
 	return status.Error(codes.InvalidArgument, err.Error())
 }
 

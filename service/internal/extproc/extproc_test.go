@@ -396,12 +396,14 @@ func TestAFilterThatIsConfiguredWrongly(t *testing.T) {
 	buffered, piece := requestHeaders(false, ":path", "/"), requestBody("{")
 	buffered.ProtocolConfig.RequestBodyMode = filterv3.ProcessingMode_BUFFERED
 	piece.GetRequestBody().EndOfStream = false
-	begins := requestHeaders(false, ":path", "/")
+	begins, unheld := requestHeaders(false, ":path", "/"), requestHeaders(true, ":path", "/")
+	unheld.ObservabilityMode = true
 	for name, c := range map[string]struct {
 		sends []*ext.ProcessingRequest // and then ends
 		want  codes.Code
 	}{
 		"another mode":                {[]*ext.ProcessingRequest{buffered}, codes.InvalidArgument},
+		"a request that is not held":  {[]*ext.ProcessingRequest{unheld}, codes.InvalidArgument},
 		"a body in pieces":            {[]*ext.ProcessingRequest{begins, piece, requestBody("}")}, codes.InvalidArgument},
 		"a body without its end":      {[]*ext.ProcessingRequest{begins, piece}, codes.InvalidArgument},
 		"a request without its body":  {[]*ext.ProcessingRequest{begins}, codes.Unknown},

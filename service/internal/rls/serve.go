@@ -69,7 +69,7 @@ type Lasting struct {
 	Method string
 	// Streams is the most at once, which clients share (conns.Share). Zero is the bound of calls.
 	Streams int64
-	// Register registers the service. Its streams end when ended is closed.
+	// Register registers the service. Its streams may end when ended is closed.
 	Register func(server grpc.ServiceRegistrar, ended <-chan struct{})
 }
 
