@@ -70,7 +70,7 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 		{none, "allow --limit 1/1s k", "forgotten when it exits"},
 		{redis, "allow --limit 1/1s k", "redis at 127.0.0.1:1"},
 		{redis, "allow k", "--limit is missing"},
-		{redis, "allow --limit 1_per_second k", `write "1/s"`},
+		{redis, "allow --limit 1_per_second k", "a slash and a window"},
 		{redis, "allow --limit 1/1s", "0 arguments instead of a KEY"},
 		{redis, "peek --limit 1/1s k --cost 2", "can never fit into 1/1s"},
 		{redis, "allow --limit 1/1s k --wait=-1s", "up to 24h"},

@@ -140,10 +140,13 @@ func with(object, at string, value any) ([]byte, error) {
 	default:
 		of[name], err = json.Marshal(value)
 	}
-	if err != nil {
-		return nil, err
+	var out bytes.Buffer
+	text := json.NewEncoder(&out)
+	text.SetEscapeHTML(false) // which would make six bytes of one
+	if err == nil {
+		err = text.Encode(of)
 	}
-	return json.Marshal(of)
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
 // kinds are those of errors, of OpenAI and Anthropic, and of Gemini.

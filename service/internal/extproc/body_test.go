@@ -42,7 +42,7 @@ func TestWhatTheUpstreamGets(t *testing.T) {
 		if c.want == "" && got == "" {
 			continue
 		}
-		if !reflect.DeepEqual(decoded(t, got), decoded(t, c.want)) {
+		if !reflect.DeepEqual(decoded(t, got), decoded(t, c.want)) || strings.Contains(got, `\u003`) { // six bytes where there was one
 			t.Errorf("%s: %s, not %s", c.name, got, c.want)
 		}
 	}
