@@ -174,9 +174,9 @@
   end
 
   -- earliest returns the first instant from one on at which a call fits and delays no booking, or nothing if that takes too
-  -- many steps, and the instant that its calendar boundaries do not surround. limits have units and a window, or the boundaries of a calendar. Seen from an instant on, the use of a window
-  -- rises at each booking and falls where an entry leaves it: it looks at these instants in their order, WALK_GAPS of them. A
-  -- period has room at each of its instants, or at none.
+  -- many steps, and the instant that its calendar boundaries do not surround. limits have units and a window, or the boundaries
+  -- of a calendar. Seen from an instant on, the use of a window rises at each booking and falls where an entry leaves it: it
+  -- looks at these instants in their order, WALK_GAPS of them. A period has room at each of its instants, or at none.
   function rare.earliest(log, oldest, head, cost, limits, from)
     local t, at, longest, position = from, nil, 0, log.search(oldest, head, from)
     local before, bookings = log.sum_before(position), entries_from(log, position, head)

@@ -41,7 +41,7 @@ const questionKey = "sash"
 // Method is the method of the protocol.
 const Method = ext.ExternalProcessor_Process_FullMethodName
 
-var errFilters = errors.New("the filters of Envoy have to be those of examples/tokens/envoy.yaml, for each body to come whole and with its headers, and no request has trailers")
+var errFilters = errors.New("the filters of Envoy have to be those of examples/tokens/envoy.yaml, so that each body comes whole, with its headers and without trailers")
 
 // Options for a Service.
 type Options struct {

@@ -273,7 +273,8 @@ func TestHalfSentCallsCancelNoOther(t *testing.T) {
 	servertest.Check(t, <-answered)
 }
 
-// A client that sends messages without an end, over one connection or many, holds half of what there is room for. What has come whole, was reset or has ended counts no longer.
+// A client that sends messages without an end, over one connection or many, holds half of what there is room for. What has come whole,
+// was reset or has ended counts no longer.
 func TestHalfSentMessagesHaveAShare(t *testing.T) {
 	const room = 64 << 10
 	w := limiting(t, &calls{within: 300 * time.Millisecond, most: maxCalls, half: room})
