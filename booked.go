@@ -114,14 +114,19 @@ func (qs *queues) trade(ctx context.Context, parts []*Reservation, within int64)
 	}
 	g := qs.groupOf(&p)
 	for g != nil && g.queue.away == g {
-		back := g.queue.back
+		q, back := g.queue, g.queue.back
+		q.trades++
 		qs.mu.Unlock()
 		select {
 		case <-back:
 		case <-ctx.Done():
 		case <-time.After(settleTime):
 		}
-		if qs.mu.Lock(); g.queue.away == g && g.queue.back == back {
+		qs.mu.Lock()
+		if q.trades--; q.trades == 0 {
+			q.wake()
+		}
+		if q.away == g && q.back == back {
 			return
 		}
 		g = qs.groupOf(&p)

@@ -20,11 +20,12 @@ import (
 // or bookings behind it would be delayed. They may have given units back, too, of which nobody knows here; so while units come back now,
 // and while the first place is farther away than a full limit puts it, the first caller also asks from time to time.
 type forward struct {
-	away *group        // a place of it is being brought forward, and its caller is not in the group meanwhile
-	back chan struct{} // closed when it is back
-	free int64         // units that are known to have come back, and that nobody asked for since
-	gaps []gap         // by their instants
-	came time.Time     // when somebody gave back the last of either
+	away   *group        // a place of it is being brought forward, and its caller is not in the group meanwhile
+	back   chan struct{} // closed when it is back
+	trades int           // newcomers that wait for that: until they have traded, no other place is brought forward
+	free   int64         // units that are known to have come back, and that nobody asked for since
+	gaps   []gap         // by their instants
+	came   time.Time     // when somebody gave back the last of either
 
 	polls bool          // units came back now, so that other processes may give some back, too
 	found bool          // the store had room of which nobody knew here
@@ -37,7 +38,8 @@ type forward struct {
 // A gap is a place that was given back, and can be filled when it begins. Units that came back now have only their number.
 //
 // Where a place was brought forward, its units are in use until they leave the window from now on. If they leave later than the
-// place began, the gap is behind them, and shorter than a window: only a caller who frees a place there can fill it.
+// place began, the gap is behind them, and shorter than a window: only a caller who frees a place there can fill it. Limits that
+// were raised since the booking have room beside them when the place begins.
 type gap struct {
 	at     int64     // on the store's clock
 	starts time.Time // on this process's clock
@@ -63,7 +65,7 @@ const (
 
 // next returns the caller who asks next, and when. There is none if it is nil. The caller holds the mutex.
 func (q *queue) next(now time.Time) (w *waiter, at time.Time) {
-	if q.away != nil {
+	if q.away != nil || q.trades > 0 {
 		return nil, at
 	}
 	for len(q.gaps) > 0 && !q.gaps[0].starts.After(now) {
@@ -289,6 +291,7 @@ func (qs *queues) bring(ctx context.Context, w *waiter) (due <-chan time.Time) {
 	for i := range sets {
 		sets[i].Delay = max(sets[i].Delay, 1)
 	}
+	raised := !sets[g.main].Policy.Equal(main.Policy) // since it was booked
 	sets[g.main].Policy = main.Policy
 	g.callers, g.places = g.callers[1:], g.places[1:]
 	q.away, q.back = g, make(chan struct{})
@@ -325,7 +328,7 @@ func (qs *queues) bring(ctx context.Context, w *waiter) (due <-chan time.Time) {
 		}
 		q.tried, q.heard, q.found = now, now, q.free < enough(main.Cost)
 		q.free = max(0, q.free-main.Cost)
-		if leaves := at + main.Policy.Limits[w.parts[g.main].fullest()].Window; leaves > left.at {
+		if leaves := at + main.Policy.Limits[w.parts[g.main].fullest()].Window; leaves > left.at && !raised {
 			left = gap{at: leaves, starts: now.Add(micros(leaves - at)), units: main.Cost, behind: at}
 		}
 		q.gain(left)
