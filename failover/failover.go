@@ -197,7 +197,6 @@ type guard struct {
 	classify func(error) Kind
 	onError  func(error, Kind)
 	inFlight atomic.Int64 // calls that the store works on
-	placed   atomic.Int64 // those of them within their budget
 	heard    atomic.Int64 // when the last answer came, since start
 	start    time.Time
 	most     int       // of them at once

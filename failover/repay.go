@@ -124,9 +124,9 @@ func (g *guard) look(store *breaker, key string, policy *driver.Policy) bool {
 }
 
 // single has the store decide one call. One that yields leaves the places among the calls under way to callers.
-func (g *guard) single(ctx context.Context, store *breaker, yields bool, call driver.Settlement) outcome {
-	b := &driver.Batch{Ops: []driver.Op{{Settlement: call}}}
-	return g.ask(ctx, question{breaker: store, patience: g.budget, yields: yields, batch: b})
+func (g *guard) single(ctx context.Context, store *breaker, yields bool, set driver.Settlement) outcome {
+	b := &driver.Batch{Ops: []driver.Op{{Settlement: set}}}
+	return g.ask(ctx, &call{breaker: store, patience: g.budget, yields: yields, batch: b})
 }
 
 // holding returns a policy that charges units whether or not there is room, and even if they are more than a limit has.
