@@ -151,14 +151,7 @@ func (a *admission) join(client string, c *call) {
 	a.start(c.began)
 }
 
-// drop frees the place of a call that the store does not get.
-func (a *admission) drop(c *call) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.free(c)
-}
-
-// free frees the place of such a call. The caller holds mu.
+// free frees the place of a call that has ended, or that the store does not get. The caller holds mu.
 func (a *admission) free(c *call) {
 	a.g.inFlight.Add(-1)
 	delete(a.there, c)

@@ -93,12 +93,12 @@ func (g *guard) admit(ctx context.Context, c *call) error {
 		return err
 	}
 	t, err := g.enter(b)
-	if err != nil {
-		b.entry.drop(c)
-	} else if t != c.ticket {
+	if t != c.ticket || err != nil {
 		b.entry.mu.Lock()
 		defer b.entry.mu.Unlock()
-		c.ticket = t
+		if c.ticket = t; err != nil {
+			b.entry.free(c)
+		}
 	}
 	return err
 }
@@ -125,8 +125,12 @@ func (c *call) answer(out outcome) {
 	}
 }
 
-// ends calls f with the result of the call when it ends, or at once if it has.
+// ends calls f with the result of the call when it ends, or at once if it has. A nil call has.
 func (c *call) ends(f func(*driver.Batch, error)) {
+	if c == nil {
+		f(nil, nil)
+		return
+	}
 	a := &c.breaker.entry
 	a.mu.Lock()
 	over := c.over

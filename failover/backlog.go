@@ -256,8 +256,19 @@ const (
 	rejected              // and lost
 )
 
-// land records the fate of a debt that was sent, which no settlement finds from now on. What Reset forgot is not owed again.
-func (b *backlog) land(d *debt, f fate) {
+// land records the fate of a debt that was sent, which no settlement finds from now on. What Reset forgot is not owed again. The debt
+// is forgotten once its call is over, if any: until then the store can charge it.
+func (b *backlog) land(d *debt, f fate, pending *call) {
+	b.record(d, f)
+	pending.ends(func(*driver.Batch, error) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.sent, d)
+		close(d.over)
+	})
+}
+
+func (b *backlog) record(d *debt, f fate) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	again := &debt{of: d.of, policy: d.policy, leave: d.leave, began: d.began}
@@ -277,12 +288,4 @@ func (b *backlog) land(d *debt, f fate) {
 	case f == rejected:
 		b.lost.Add(again.units())
 	}
-}
-
-// end forgets a debt that has landed: the store has charged it, or never will.
-func (b *backlog) end(d *debt) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.sent, d)
-	close(d.over)
 }
