@@ -100,8 +100,8 @@ func (a *admission) take(c *call, now time.Time) bool {
 	return true
 }
 
-// enter takes a place, and waits for its turn if there is none. silent reports that the store had calls meanwhile and answered none: then
-// the wait is a part of the call's time.
+// enter takes a place for a call, and waits for its turn if there is none. silent reports that the store had calls meanwhile and answered
+// none: then the wait is a part of the call's time.
 func (a *admission) enter(ctx context.Context, c *call) (silent bool, err error) {
 	a.mu.Lock()
 	c.began = time.Now()
@@ -158,8 +158,7 @@ func (a *admission) free(c *call) {
 	a.admit()
 }
 
-// leave ends a call with an answer, from the store or a cache, or an error. It reports whether that came in time, and returns what
-// to call then.
+// leave ends a call. It reports whether the call ended in time, and returns what to call with its result.
 func (a *admission) leave(c *call, answered, fromStore bool) (inTime bool, then []func(*driver.Batch, error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -78,7 +78,8 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 	if d == nil { // forgotten, or it has left
 		return true
 	}
-	if d.began != 0 && time.Since(time.UnixMicro(d.began)) > driver.RepeatTime-longest(patientBudgets*g.budget) { // the store may have forgotten the ID
+	// By then the store may have forgotten the ID.
+	if d.began != 0 && time.Since(time.UnixMicro(d.began)) > driver.RepeatTime-longest(patientBudgets*g.budget) {
 		b.land(d, unknown, nil)
 		return true
 	}
@@ -114,7 +115,7 @@ func (g *guard) look(store *breaker, key string, policy *driver.Policy) bool {
 	return !out.failed && (out.err != nil || fromStore(out.batch))
 }
 
-// single has the store decide one call. One that yields leaves the places among the calls under way to callers.
+// single has the store decide one call. One that yields does not wait for its turn: callers go first.
 func (g *guard) single(ctx context.Context, store *breaker, yields bool, set driver.Settlement) outcome {
 	b := &driver.Batch{Ops: []driver.Op{{Settlement: set}}}
 	return g.ask(ctx, &call{breaker: store, patience: g.budget, yields: yields, batch: b})

@@ -159,9 +159,9 @@ func (a *admission) tire(l *look, next *time.Time) {
 // here reports whether a call is in this process: nothing was at the store for the whole budget, less a step and the time lost here.
 func (a *admission) here(c *call, l *look) bool { return l.waits < a.g.budget-a.gap()+a.lag-c.lag }
 
-// end returns when the time of a call is over, and why if it has not had its turn. A call waits for the store while that answers
-// nothing: then its failure mode answers it once its patience is over. Otherwise it waits for other calls, and may do so for longer.
-// The caller holds mu.
+// end returns when the time of a call is over, and why if that is before its turn. Once the store has answered nothing for as long as the
+// call's patience, the failure mode answers. While it answers others, the call waits for those, and may do so for longer. The caller
+// holds mu.
 func (a *admission) end(c *call, l *look) (end time.Time, why error) {
 	budget, began, most, last := a.g.budget, c.went, c.patience, longest(c.patience)
 	waits := began.IsZero()
