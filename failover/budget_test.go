@@ -140,3 +140,46 @@ func TestAPanicOfTheUserIsNoFailure(t *testing.T) {
 		}
 	})
 }
+
+// A wait in which the store answers nobody is a part of the caller's budget; the store has a whole one all the same.
+func TestASilentWaitIsAPartOfTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reported := 0
+		inner, _, l := outage(t, failover.Options{
+			Modes: always(failover.Open), MaxInFlight: 1, OnError: func(error, failover.Kind) { reported++ },
+		}, sash.PerHour(1000))
+		inner.becomes(func(ctx context.Context) error {
+			if calls, _ := inner.seen(); calls == 1 {
+				return stalls(ctx)
+			}
+			return hangs(40 * time.Millisecond)(ctx)
+		})
+		go func() { _, _ = l.Allow(t.Context(), "k") }()
+		time.Sleep(25 * time.Millisecond)
+		began := time.Now()
+		if res := allow(t, l, "k", 1); res.Source != driver.FromPolicy || time.Since(began) != failover.DefaultBudget {
+			t.Errorf("%v answers after %v", res.Source, time.Since(began))
+		}
+		if time.Sleep(time.Second); reported != 1 {
+			t.Errorf("%d of two calls count as failures", reported)
+		}
+	})
+}
+
+// A caller that is ready to wait has its answer when the store is down.
+func TestAPatientCallerDoesNotWaitForAStoreThatIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerHour(1000))
+		inner.becomes(stalls)
+		began, took := time.Now(), make(chan time.Duration, 1)
+		go func() {
+			_, _ = l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: time.Minute})
+			took <- time.Since(began)
+		}()
+		synctest.Wait()
+		bringDown(t, inner, store)
+		if got := <-took; got > 300*time.Millisecond {
+			t.Errorf("it waited for %v", got)
+		}
+	})
+}
