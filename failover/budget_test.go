@@ -183,3 +183,60 @@ func TestAPatientCallerDoesNotWaitForAStoreThatIsDown(t *testing.T) {
 		}
 	})
 }
+
+// An idle store never waits for its servers, so what takes long does so in this process.
+type idle struct{ *fake }
+
+func (idle) Waits() time.Duration { return 0 }
+
+func (idle) Silent(time.Duration) string { return "" }
+
+// A call that waits in this process, behind the store's method, is no failure of the store. It is overload if the store answers others.
+func TestTimeInThisProcessIsNoFailureOfTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := idle{newFake()}
+		store := guarded(t, inner, failover.Options{
+			Modes: always(failover.Open), OnError: func(err error, _ failover.Kind) { t.Error("reported:", err) },
+		})
+		l := newLimiter(t, store, nil, sash.PerHour(1000))
+		inner.becomes(hangs(400 * time.Millisecond))
+		if res := allow(t, l, "k", 1); res.Source != driver.FromStore {
+			t.Errorf("an answer after eight budgets is from %v", res.Source)
+		}
+		inner.becomes(hangs(time.Minute))
+		if res := allow(t, l, "k", 1); res.Source != driver.FromPolicy {
+			t.Errorf("no answer: from %v", res.Source)
+		}
+		time.AfterFunc(time.Millisecond, func() {
+			inner.becomes(nil)
+			allow(t, l, "another", 1)
+		})
+		if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, failover.ErrOverload) || !errors.Is(err, failover.ErrBudget) {
+			t.Errorf("no answer while another call has one: %v", err)
+		}
+		if store.State() != failover.Up {
+			t.Errorf("the store is %v", store.State())
+		}
+		time.Sleep(time.Hour)
+	})
+}
+
+// A call that is ready to wait does so for longer than a second if the store answers others.
+func TestAPatientCallerWaitsWhileOthersAreAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, _, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerHour(1000))
+		inner.becomes(hangs(2 * time.Second))
+		go func() {
+			for range 20 {
+				time.Sleep(100 * time.Millisecond)
+				inner.becomes(nil)
+				allow(t, l, "another", 1)
+			}
+		}()
+		r, err := l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: time.Minute})
+		if err != nil || r.Result().Source != driver.FromStore {
+			t.Errorf("%+v, %v", r, err)
+		}
+		time.Sleep(time.Second)
+	})
+}
