@@ -140,3 +140,103 @@ func TestAPanicOfTheUserIsNoFailure(t *testing.T) {
 		}
 	})
 }
+
+// A wait in which the store answers nobody is a part of the caller's budget; the store has a whole one all the same.
+func TestASilentWaitIsAPartOfTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reported := 0
+		inner, _, l := outage(t, failover.Options{
+			Modes: always(failover.Open), MaxInFlight: 1, OnError: func(error, failover.Kind) { reported++ },
+		}, sash.PerHour(1000))
+		inner.becomes(func(ctx context.Context) error {
+			if calls, _ := inner.seen(); calls == 1 {
+				return stalls(ctx)
+			}
+			return hangs(40 * time.Millisecond)(ctx)
+		})
+		go func() { _, _ = l.Allow(t.Context(), "k") }()
+		time.Sleep(25 * time.Millisecond)
+		began := time.Now()
+		if res := allow(t, l, "k", 1); res.Source != driver.FromPolicy || time.Since(began) != failover.DefaultBudget {
+			t.Errorf("%v answers after %v", res.Source, time.Since(began))
+		}
+		if time.Sleep(time.Second); reported != 1 {
+			t.Errorf("%d of two calls count as failures", reported)
+		}
+	})
+}
+
+// A caller that is ready to wait has its answer when the store is down.
+func TestAPatientCallerDoesNotWaitForAStoreThatIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerHour(1000))
+		inner.becomes(stalls)
+		began, took := time.Now(), make(chan time.Duration, 1)
+		go func() {
+			_, _ = l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: time.Minute})
+			took <- time.Since(began)
+		}()
+		synctest.Wait()
+		bringDown(t, inner, store)
+		if got := <-took; got > 300*time.Millisecond {
+			t.Errorf("it waited for %v", got)
+		}
+	})
+}
+
+// An idle store never waits for its servers, so what takes long does so in this process.
+type idle struct{ *fake }
+
+func (idle) Waits() time.Duration { return 0 }
+
+func (idle) Silent(time.Duration) string { return "" }
+
+// A call that waits in this process, behind the store's method, is no failure of the store. It is overload if the store answers others.
+func TestTimeInThisProcessIsNoFailureOfTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := idle{newFake()}
+		store := guarded(t, inner, failover.Options{
+			Modes: always(failover.Open), OnError: func(err error, _ failover.Kind) { t.Error("reported:", err) },
+		})
+		l := newLimiter(t, store, nil, sash.PerHour(1000))
+		inner.becomes(hangs(400 * time.Millisecond))
+		if res := allow(t, l, "k", 1); res.Source != driver.FromStore {
+			t.Errorf("an answer after eight budgets is from %v", res.Source)
+		}
+		inner.becomes(hangs(time.Minute))
+		if res := allow(t, l, "k", 1); res.Source != driver.FromPolicy {
+			t.Errorf("no answer: from %v", res.Source)
+		}
+		time.AfterFunc(time.Millisecond, func() {
+			inner.becomes(nil)
+			allow(t, l, "another", 1)
+		})
+		if _, err := l.Allow(t.Context(), "k"); !errors.Is(err, failover.ErrOverload) || !errors.Is(err, failover.ErrBudget) {
+			t.Errorf("no answer while another call has one: %v", err)
+		}
+		if store.State() != failover.Up {
+			t.Errorf("the store is %v", store.State())
+		}
+		time.Sleep(time.Hour)
+	})
+}
+
+// A call that is ready to wait does so for longer than a second if the store answers others.
+func TestAPatientCallerWaitsWhileOthersAreAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, _, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerHour(1000))
+		inner.becomes(hangs(2 * time.Second))
+		go func() {
+			for range 20 {
+				time.Sleep(100 * time.Millisecond)
+				inner.becomes(nil)
+				allow(t, l, "another", 1)
+			}
+		}()
+		r, err := l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: time.Minute})
+		if err != nil || r.Result().Source != driver.FromStore {
+			t.Errorf("%+v, %v", r, err)
+		}
+		time.Sleep(time.Second)
+	})
+}

@@ -1,4 +1,4 @@
-// Package failover answers for a store that is slow or unavailable: within a time budget, and by a failure mode chosen beforehand.
+// Package failover answers in place of a store that is slow or unavailable, within a time budget and by a failure mode chosen beforehand.
 //
 //	                    in time
 //	call --> its turn --> breaker --> store -----------> its answer
@@ -8,11 +8,10 @@
 //	      ErrOverload                              --> Local   this process decides over its share
 //	                                               --> Closed  an error that is sash.ErrUnavailable
 //
-// A [Store] is a decorator. A call waits for its turn: as many calls are at the store as it answers in time, and clients take turns
-// ([WithClient]). From then on its answer comes within the budget, even if the store behind it ignores contexts. A store that has failed
-// for longer than a moment counts as down ([Options].Blip). Then only one call at a time goes to it, a caller's own decision, which tests
-// whether the store is back. An error about one call or one key, of the kind [Rejected], is an answer of a store that works: the caller
-// gets it in every mode.
+// A [Store] is a decorator. It sends the store behind it only as many calls as that answers in time. Further calls wait, and clients take
+// turns ([WithClient]). Once a call is sent, its answer comes within the budget, even if the store ignores contexts. A store that fails
+// for longer than [Options].Blip counts as down. Then one call at a time, a caller's own decision, tests whether it is back. An error about
+// one call or one key, of the kind [Rejected], shows that the store works: the caller gets it in every mode.
 //
 // In mode Local a store in memory holds each subject to floor(units / instances) of every limit. Admissions of the other store are
 // charged to it as well, so a switch does not grant a fresh limit. A call that one store may have charged is not charged to the other.
@@ -23,8 +22,8 @@
 //
 // # Bookings
 //
-// The budget is for the decision: a caller that is booked sleeps as long as it has to (see [driver.Request]). While the store is
-// unavailable, Closed is an error, Open admits at once, and Local books over this process's share, in order, if the local store books.
+// The budget covers the decision: a caller with a booking then sleeps until it starts (see [driver.Request]). While the store is
+// unavailable, Closed returns an error, Open admits at once, and Local books over this process's share, in order, if the local store books.
 // The order over processes, and over the outage, is lost: a caller that books locally may start before one that the store had booked
 // earlier.
 //
@@ -35,6 +34,6 @@
 //
 // # Before which stores
 //
-// A [Store] is the outermost decorator (see package stack): the budget covers everything that a call waits for, and the mode is
-// that of the call's own cost. Answers that other decorators give from memory do not count as signs that the store works.
+// A [Store] is the outermost decorator (see package stack): the budget covers everything that a call waits for, and the call's
+// own cost chooses the mode. Answers that other decorators give from memory do not count as signs that the store works.
 package failover

@@ -16,17 +16,18 @@
 // # How
 //
 // The holder of a key knows its leases, the demand, and what the home has last refused. A call spends from a lease in one step. When
-// the leases will be used up within two ways, the holder has one caller fetch: its process asks the home for the next lease in
-// the background, and the call itself does not wait. The home decides the first call of a key, and keys with less than two in a lease.
+// the leases will be used up within the time of two fetches, the holder has one caller fetch: its process asks the home for the next
+// lease in the background, and the call itself does not wait. The home decides the first call of a key, and keys with less than two in
+// a lease.
 //
-// A lease is as many units as callers ask for during one longest lease, and at most an eighth of what is left. If that is less than the
-// tightest limit gives in an eighth of the longest lease, or in two ways, it is so many. A home that books starts leases in the order in
-// which it decides: one that does not fit now starts up to one longest lease later, and the holder refuses calls until then. If the home
-// refuses, the region knows it until the retry time comes near, at most for two longest leases, because units may come back.
+// A lease is as many units as callers ask for during one longest lease, and at most an eighth of what is left. It is at least what the
+// tightest limit gives in an eighth of the longest lease, or in the time of two fetches. A home that books starts leases in the order
+// in which it decides: one that does not fit now starts up to one longest lease later, and the holder refuses calls until then. If the
+// home refuses, the region knows it until the retry time comes near, at most for two longest leases, because units may come back.
 //
 // The home decides alone under limits of fewer than 64 units, with [New] 16, under policies with a calendar limit or a block, and under
-// those that charge refused calls. It also decides bookings, peeks, partial calls, calls over several subjects and those with an ID. Of
-// the calls that two fetches brought nothing for, or that have waited for four ways, eight at a time go home. None waits for over 4 s.
+// those that charge refused calls. It also decides bookings, peeks, partial calls, calls over several subjects and those with an ID. Calls
+// that got nothing from two fetches, or have waited for as long as four, go to the home, eight at a time. None waits for over 4 s.
 //
 // # Never more
 //
@@ -46,7 +47,7 @@
 // # When the home is silent
 //
 // A region spends what it holds. Then calls fail at once with sash.ErrUnavailable, also those that only the home decides, and one
-// question at a time goes there, ever more seldom, up to every four seconds. A failover before this store can answer instead.
+// request at a time tests the home, after pauses that grow to four seconds. A failover before this store can answer instead.
 //
 // # The own share
 //

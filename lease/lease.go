@@ -201,7 +201,7 @@ func (s *Store) exact(ctx context.Context, name id, req driver.Request) (driver.
 	return answer, err
 }
 
-// guarded lets the home decide, unless it is silent. Where the own share can answer, it has no longer than a fetch.
+// guarded lets the home decide, unless it is silent. With an own share the home has no longer than for a fetch.
 func (s *Store) guarded(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if !s.home.may() {
 		return driver.Answer{}, s.home.down()

@@ -111,8 +111,8 @@ func (o *Own) decide(ctx context.Context, req driver.Request, policy *driver.Pol
 	return home, nil
 }
 
-// A home is what this process knows of the home store. While it is silent, one question at a time goes there, ever more
-// seldom: others would wait for nothing.
+// A home is what this process knows of the home store. While that is silent, one request at a time tests it, after pauses that
+// grow: others would wait for nothing.
 type home struct {
 	within time.Duration // the longest time to fetch a lease
 	way    atomic.Int64  // how long the answer to a fetch takes, in microseconds; 0 before the first

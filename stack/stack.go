@@ -6,7 +6,7 @@
 //
 //	caller --> failover --> denial cache --> lease --> group commit --> store
 //
-// Each answers the calls that it can:
+// Each answers what it can, and passes on the rest:
 //
 //   - failover's budget covers everything behind it, and it chooses its mode by the cost of a single call.
 //   - The denial cache answers refused callers from memory, also those of limits that are not leased: see lease.New.
