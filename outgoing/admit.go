@@ -3,6 +3,7 @@ package outgoing
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -17,7 +18,6 @@ type admission struct {
 	call    Call               // with its credential, if it has a pool
 	counted []sash.LimitResult // of the call's limits; nil when the store has not counted it
 	charged time.Time          // no later than the charge or the start of the booking; zero when the store has not counted it
-	before  int64              // what this process had charged to its bucket before the decision
 	place   *sash.Reservation  // nil when there is nothing to give back
 }
 
@@ -35,7 +35,7 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 		if deadline, ok := ctx.Deadline(); ok {
 			within = min(within, time.Until(deadline))
 		}
-		admitted, refusal, err := t.decide(ctx, call, min(patience, max(within, 0)))
+		admitted, refusal, err := t.decide(ctx, call, max(within, 0))
 		if err != nil {
 			if err = t.tolerate(req, call, err); err == nil {
 				call, err = t.uncounted(call)
@@ -83,7 +83,7 @@ func (t *Transport) tolerate(req *http.Request, call Call, err error) error {
 // start sleeps until an admitted call starts, if it was booked for later. The call gives its place back when its context
 // ends, and also when the API has refused others meanwhile or its limit has been lowered: then it asks again.
 func (t *Transport) start(req *http.Request, admitted *admission) (again bool, err error) {
-	ctx, subjects := req.Context(), admitted.call.subjects()
+	ctx := req.Context()
 	if admitted.place == nil || admitted.place.Result().Delay == 0 {
 		cools := func(key string) bool { return t.cool.here(key).left > 0 }
 		if !slices.ContainsFunc(admitted.call.cooling(), cools) {
@@ -109,8 +109,8 @@ func (t *Transport) start(req *http.Request, admitted *admission) (again bool, e
 	if !admitted.charged.IsZero() { // the booking may have moved up
 		admitted.charged = admitted.charged.Add(admitted.place.Result().At.Sub(booked))
 	}
-	admitted.before = t.learned.total(subjects[0])[0]
-	t.learned.charged(subjects)
+	admitted.call.before = t.known.sent(admitted.call.Key)
+	t.known.charged(admitted.call.subjects())
 	return false, nil
 }
 
@@ -120,7 +120,7 @@ func (t *Transport) outdated(ctx context.Context, admitted *admission) bool {
 	t.listen(ctx, admitted.call.subjects(), false)
 	behind := admitted.place.Result().Delay
 	within := func(l sash.Limit) bool { return behind <= span(l) }
-	return slices.ContainsFunc(admitted.call.Limits, within) && t.learned.lowered(admitted)
+	return slices.ContainsFunc(admitted.call.Limits, within) && t.known.lowered(admitted)
 }
 
 // giveBack gives back what a call that is not sent was charged. It stays charged when the store fails.
@@ -162,62 +162,92 @@ func (t *Transport) cooling(ctx context.Context, call *Call) (longest refusal, e
 	return longest, nil
 }
 
-// decide charges the call if none of its buckets cools down, at the latest after a time ahead.
-func (t *Transport) decide(ctx context.Context, call Call, within time.Duration) (admission, *refusal, error) {
-	if call.Pool != nil {
-		return t.decideAny(ctx, call, within)
-	}
-	cooling, err := t.cooling(ctx, &call)
-	if err != nil {
-		return admission{}, nil, err
-	}
-	wholes := call.subjects()
-	if cooling.wait == 0 {
-		t.listen(ctx, wholes, true)
-	}
-	now := time.Now()
-	subjects := slices.Clone(wholes)
-	for i, s := range wholes {
-		limits, wait, rises := t.learned.apply(s, call.percent(i), now)
-		subjects[i].Limits = limits
-		cooling.longer(s.Key, wait)
-		within = min(within, rises)
-	}
-	if cooling.wait > 0 {
-		return admission{}, &cooling, nil
-	}
-	before := t.learned.total(wholes[0])[0]
-	_, res, place, err := t.charge(ctx, within, false, call.Settle != nil, subjects)
-	if err != nil {
-		return admission{}, nil, err
-	}
-	if !res.Allowed {
-		return admission{}, t.refusal(call, wholes, res), nil
-	}
-	return t.admitted(call, wholes, res, place, before, now), nil, nil
+// A choice is the calls to one of which a request can be charged: its own, or that of each credential of its pool.
+type choice struct {
+	calls    []Call         // none if all have to wait
+	subjects []sash.Subject // those of the own call, or one for each credential, under the limits that hold now
+	rises    time.Duration  // until a level has risen: farther ahead nothing is booked
 }
 
-// admitted returns the admission of a call whose charge began at an instant. A call that was booked is charged, for what
-// this process learns, when it starts.
-func (t *Transport) admitted(
-	call Call, wholes []sash.Subject, res sash.Result, place *sash.Reservation, before int64, began time.Time,
-) admission {
-	a := admission{call: call, before: before, place: place}
-	if res.Delay == 0 {
-		t.learned.charged(wholes)
+// usable returns what a call can be charged to now, and otherwise for how long it cannot.
+func (t *Transport) usable(ctx context.Context, call *Call) (choice, *refusal, error) {
+	if call.Pool != nil {
+		return t.usableOf(call)
 	}
-	counts := res.Source < sash.FromOwn // the usage of all processes, which a store that was unavailable does not have
-	if counted := res.Limits(); counts && len(counted) >= len(call.Limits) {
-		a.counted, a.charged = counted[:len(call.Limits)], began.Add(res.Delay)
+	cooling, err := t.cooling(ctx, call)
+	if err != nil {
+		return choice{}, nil, err
 	}
-	return a
+	out := choice{calls: []Call{*call}, subjects: call.subjects(), rises: math.MaxInt64}
+	if cooling.wait == 0 {
+		t.listen(ctx, out.subjects, true)
+	}
+	now := time.Now()
+	for i, s := range out.subjects {
+		limits, wait, rises := t.known.apply(s, call.percent(i), now)
+		out.subjects[i].Limits, out.rises = limits, min(out.rises, rises)
+		cooling.longer(s.Key, wait)
+	}
+	if cooling.wait > 0 {
+		out.calls = nil
+	}
+	return out, &cooling, nil
+}
+
+// decide charges the call if its buckets do not cool down, within a time ahead at the latest.
+func (t *Transport) decide(ctx context.Context, call Call, within time.Duration) (admission, *refusal, error) {
+	for {
+		choice, cooling, err := t.usable(ctx, &call)
+		if err != nil || len(choice.calls) == 0 {
+			return admission{}, cooling, err
+		}
+		for i := range choice.calls {
+			choice.calls[i].before = t.known.sent(choice.calls[i].Key)
+		}
+		began := time.Now()
+		i, res, place, err := t.charge(ctx, min(within, choice.rises), &call, choice.subjects)
+		if err != nil {
+			return admission{}, nil, err
+		}
+		one := choice.calls[i]
+		wholes := one.subjects()
+		if !res.Allowed {
+			refused := t.refusal(one, wholes, res)
+			if cooling.wait > 0 {
+				refused.wait = min(refused.wait, cooling.wait)
+			}
+			return admission{}, refused, nil
+		}
+		if one.credential != nil {
+			// The store knows of cool-downs that other processes have begun, and of levels. This one remembers them, and so
+			// does not choose that credential again.
+			there, err := t.cooling(ctx, &one)
+			if err != nil || there.wait > 0 || t.listen(ctx, wholes, true) {
+				giveBack(ctx, place)
+				if err != nil {
+					return admission{}, nil, err
+				}
+				continue
+			}
+		}
+		a := admission{call: one, place: place}
+		if res.Delay == 0 { // a call that was booked is charged, for what this process learns, when it starts
+			t.known.charged(wholes)
+		}
+		counts := res.Source < sash.FromOwn // the usage of all processes, which a store that was unavailable does not have
+		if counted := res.Limits(); counts && len(counted) >= len(one.Limits) {
+			a.counted, a.charged = counted[:len(one.Limits)], began.Add(res.Delay)
+		}
+		return a, nil, nil
+	}
 }
 
 // charge charges the subjects, or any of them, and returns which one. It books a call that may wait. Where the store cannot book,
 // or not all subjects together, a call waits by asking again. There is no place where nothing can be given back.
 func (t *Transport) charge(
-	ctx context.Context, within time.Duration, choice, settles bool, subjects []sash.Subject,
+	ctx context.Context, within time.Duration, call *Call, subjects []sash.Subject,
 ) (i int, res sash.Result, place *sash.Reservation, err error) {
+	choice := call.Pool != nil
 	first, opts := subjects[0], sash.ReserveOptions{WaitUpTo: max(0, within), Limits: subjects[0].Limits, All: subjects[1:]}
 	if choice {
 		opts.All, opts.Any = nil, opts.All
@@ -225,7 +255,7 @@ func (t *Transport) charge(
 	if err = sash.ErrUnsupported; within > 0 {
 		place, err = t.limiter.Reserve(ctx, first.Key, first.Cost, &opts)
 	}
-	if opts.WaitUpTo = 0; (choice || settles) && errors.Is(err, sash.ErrUnsupported) {
+	if opts.WaitUpTo = 0; (choice || call.Settle != nil) && errors.Is(err, sash.ErrUnsupported) {
 		place, err = t.limiter.Reserve(ctx, first.Key, first.Cost, &opts)
 	}
 	switch {
@@ -241,7 +271,7 @@ func (t *Transport) charge(
 
 func (t *Transport) refusal(call Call, wholes []sash.Subject, res sash.Result) *refusal {
 	by, _ := res.RefusedBy()
-	if wait := t.learned.room(call, wholes, res, t.prefix); wait > 0 {
+	if wait := t.known.room(call, wholes, res, t.prefix); wait > 0 {
 		res.RetryAfter = wait
 	}
 	res.RetryAfter = max(res.RetryAfter, time.Millisecond) // never a busy loop

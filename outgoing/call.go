@@ -67,6 +67,7 @@ type Call struct {
 	credential *credential // of the Pool, when it is chosen
 	tries      *tries      // of a call with a Pool
 	holder     *holder     // of the attempt's slot
+	before     int64       // what this process had charged to the bucket before the decision
 }
 
 // checkKey returns an error for a key that names no bucket, usually because of a variable that was not set.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"example.com/sash"
@@ -17,10 +16,7 @@ type coolDowns struct {
 	lenient bool         // a failed look does not fail the call
 	prefix  string
 	longest time.Duration
-
-	mu    sync.Mutex
-	seen  *memory[string, coolDown]  // guarded by mu
-	heard *memory[string, time.Time] // when this process last looked for what others have learnt, guarded by mu
+	known   *buckets
 }
 
 // A coolDown is the last cool-down of a bucket.
@@ -28,17 +24,14 @@ type coolDown struct {
 	length, left time.Duration // left is negative after the end
 	guessed      bool
 	end          time.Time // on this process's clock
-	served       bool      // the API has served a request of this process that was sent after the end
+	answered     bool      // the API has served a request of this process that was sent after the end
 }
 
-const (
-	hearAgain = 10 * time.Second       // after which a process looks again for what others have learnt, as after each cool-down
-	latency   = 100 * time.Millisecond // by which two processes can differ on the end of a cool-down
-)
+// latency is by how much two processes can differ on the end of a cool-down.
+const latency = 100 * time.Millisecond
 
-func newCoolDowns(store driver.Store, prefix string, longest time.Duration) *coolDowns {
-	c := &coolDowns{prefix: prefix, longest: longest, seen: newMemory[string](coolDown.forgotten)}
-	c.heard = newMemory[string](func(looked, now time.Time) bool { return now.Sub(looked) >= hearAgain })
+func newCoolDowns(store driver.Store, prefix string, longest time.Duration, known *buckets) *coolDowns {
+	c := &coolDowns{prefix: prefix, longest: longest, known: known}
 	if store.Powers()&driver.CanCool != 0 {
 		c.store = store
 	}
@@ -126,7 +119,7 @@ var noLimits = new(driver.Policy)
 // not forgotten, and the API has served no request of this process since: then the next is twice as long, less up to a tenth at random.
 func (c *coolDowns) grown(d time.Duration, last, here coolDown) time.Duration {
 	ago := -last.left
-	if !last.guessed || ago >= last.kept() || here.served && ago > -here.left-latency {
+	if !last.guessed || ago >= last.kept() || here.answered && ago > -here.left-latency {
 		return d
 	}
 	d = min(max(2*last.length, d), c.longest)
@@ -134,44 +127,16 @@ func (c *coolDowns) grown(d time.Duration, last, here coolDown) time.Duration {
 }
 
 // served records that the API has served a request that was sent at a time.
-func (c *coolDowns) served(key string, sent time.Time) {
-	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if last, ok := c.seen.get(key, now); ok && !last.served && !sent.Before(last.end) {
-		last.served = true
-		c.seen.set(key, last, now)
-	}
-}
-
-// hears reports whether to look for what other processes have learnt about a bucket: after a cool-down, and regularly, which
-// includes the first request.
-func (c *coolDowns) hears(key string, regularly bool) bool {
-	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	looked, last := c.heard.all[key], c.seen.all[key]
-	ended := !last.end.After(now) && !last.end.Before(looked)
-	return ended || regularly && now.Sub(looked) >= hearAgain
-}
-
-// listened records a look for what other processes have learnt about a bucket. Until it is done others look too, so that
-// none starts without what it finds.
-func (c *coolDowns) listened(key string, looked time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.heard.set(key, looked, looked)
-}
+func (c *coolDown) served(sent time.Time) { c.answered = c.answered || !sent.Before(c.end) }
 
 // here returns a bucket's last cool-down as far as this process has seen it.
 func (c *coolDowns) here(key string) coolDown {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	last, ok := c.seen.get(key, now)
-	if ok {
-		last.left = last.end.Sub(now)
+	last, now := c.known.lock(key).cool, time.Now()
+	c.known.mu.Unlock()
+	if last.forgotten(now) {
+		return coolDown{}
 	}
+	last.left = last.end.Sub(now)
 	return last
 }
 
@@ -183,57 +148,10 @@ func (c *coolDowns) remember(key string, last coolDown) {
 	if last.length == 0 || last.forgotten(now) {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known, ok := c.seen.get(key, now)
-	if !ok || last.left > 0 && last.end.After(known.end) || last.end.After(known.end.Add(latency)) {
-		c.seen.set(key, last, now)
+	b := c.known.lock(key)
+	defer c.known.mu.Unlock()
+	if last.left > 0 && last.end.After(b.cool.end) || last.end.After(b.cool.end.Add(latency)) {
+		b.cool = last
+		b.keep(last.end.Add(last.kept()))
 	}
-}
-
-// The bounds of a memory. It sweeps when it has grown to memorySweep keys or, later, to twice the size after the
-// last sweep. At memoryMost keys it forgets half, so its size is bounded whatever the number of buckets.
-const (
-	memorySweep = 1024
-	memoryMost  = 1 << 16
-)
-
-// A memory caches a value for each key until the value is over. What it forgets early is in the store, or is
-// learnt again. It is not safe for concurrent use.
-type memory[K comparable, V any] struct {
-	over  func(V, time.Time) bool
-	all   map[K]V
-	sweep int // the size of the next sweep
-}
-
-func newMemory[K comparable, V any](over func(V, time.Time) bool) *memory[K, V] {
-	return &memory[K, V]{over: over, all: make(map[K]V), sweep: memorySweep}
-}
-
-func (m *memory[K, V]) get(key K, now time.Time) (v V, ok bool) {
-	if v, ok = m.all[key]; ok && m.over(v, now) {
-		return *new(V), false
-	}
-	return v, ok
-}
-
-func (m *memory[K, V]) set(key K, value V, now time.Time) {
-	m.all[key] = value
-	if len(m.all) < m.sweep {
-		return
-	}
-	for k, v := range m.all {
-		if m.over(v, now) {
-			delete(m.all, k)
-		}
-	}
-	for k := range m.all {
-		if len(m.all) <= memoryMost/2 {
-			break
-		}
-		if k != key {
-			delete(m.all, k)
-		}
-	}
-	m.sweep = max(memorySweep, 2*len(m.all))
 }

@@ -23,6 +23,7 @@ const (
 	heldWindows = 12 // for a limit that the API states, see learn
 	heldLeast   = time.Minute
 	heldMost    = time.Hour
+	lookAgain   = 10 * time.Second // after which a process looks again for what others have learnt, as after each cool-down
 )
 
 // holdFor returns how long a level is held, which is long enough to matter and over within an hour.
@@ -44,7 +45,7 @@ func (c level) exceeds(through int64) bool { return through > c.units+c.units/ag
 // refused learns from a refusal, with the cool-down that followed. It returns the limit whose window is most likely
 // full, the one with the smallest part left of those that are free by the end of the cool-down, with its level or
 // suspicion. It does nothing for a request that was sent before the last refusal was learnt from.
-func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, sent, now time.Time) (l sash.Limit, low level, ok bool) {
+func (c *buckets) refused(call Call, counted []sash.LimitResult, wanted pause, sent, now time.Time) (l sash.Limit, low level, ok bool) {
 	full, least, used := -1, 2.0, int64(0)
 	for i, l := range call.Limits {
 		u := usedOf(counted[i])
@@ -57,10 +58,10 @@ func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, se
 		return l, low, false // the reset of a calendar limit is known, and ends the cool-down
 	}
 	l = call.Limits[full]
-	id := idOf(call.Key, l)
-	c.mu.Lock()
+	b := c.lock(call.Key)
 	defer c.mu.Unlock()
-	known, ok := c.held.get(id, now)
+	learnt := b.known(l)
+	known, ok := learnt.held, !learnt.held.risen(now)
 	if ok && sent.Before(known.since()) {
 		return l, low, false
 	}
@@ -89,61 +90,66 @@ func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, se
 	if through < max(fewest, 1) || low.units >= l.Units {
 		return l, low, false
 	}
-	c.held.set(id, low, now)
+	learnt.held = low
+	b.learn(l, learnt)
 	return l, low, true
 }
 
 func usedOf(counted sash.LimitResult) int64 { return counted.Limit.Units - counted.Remaining }
 
-// served drops suspicions of limits above which the API has served a call.
-func (c *levels) served(call Call, counted []sash.LimitResult, sent time.Time) {
-	c.mu.Lock()
+// served records that the API has served a call, and drops suspicions of limits above which it has. Counted is nil when the store has
+// not counted the call.
+func (c *buckets) served(call Call, counted []sash.LimitResult, sent time.Time) {
+	c.lock(call.Account).cool.served(sent)
+	c.mu.Unlock()
+	b := c.lock(call.Key)
 	defer c.mu.Unlock()
-	for i, l := range call.Limits {
-		id := idOf(call.Key, l)
-		known, ok := c.held.get(id, sent)
-		used := usedOf(counted[i])
-		if ok && known.suspected && !sent.Before(known.since()) && (used == l.Units || known.exceeds(used-call.Cost)) {
-			delete(c.held.all, id)
+	b.cool.served(sent)
+	for i := range counted {
+		l, used := call.Limits[i], usedOf(counted[i])
+		known := b.known(l)
+		suspected := known.held.suspected && !known.held.risen(sent) && !sent.Before(known.held.since())
+		if suspected && (used == l.Units || known.held.exceeds(used-call.Cost)) {
+			known.held = level{}
+			b.learn(l, known)
 		}
 	}
 }
 
-// paces reports whether the requests of a bucket are paced because refusals have lowered its limit, or suggest that it is
-// lower: then the next refusal comes before many more are sent.
-func (c *levels) paces(key string, limits []driver.Limit) (lowered, suspected bool) {
-	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// guessed reports whether refusals have lowered a limit of the bucket, or suggest that it is lower: then its requests are paced, and
+// the next refusal comes before many more are sent.
+func (b *bucket) guessed(limits []driver.Limit, now time.Time) (lowered, suspected bool) {
 	for _, l := range limits {
-		id := levelID{key, time.Duration(l.Window) * time.Microsecond, l.Period}
-		if low, ok := c.held.get(id, now); ok && low.paced {
+		low := b.known(sash.Limit{Window: time.Duration(l.Window) * time.Microsecond, Period: l.Period}).held
+		if low.paced && !low.risen(now) {
 			lowered, suspected = lowered || !low.suspected, suspected || low.suspected
 		}
 	}
 	return lowered, suspected
 }
 
-// hold holds a limit at a level, and reports whether that is lower. The caller holds c.mu.
-func (c *levels) hold(id levelID, l sash.Limit, low level, now time.Time) bool {
-	known, ok := c.held.get(id, now)
-	lower := !low.suspected && (!ok || known.suspected || low.now(l, now) < known.now(l, now))
-	if lower || !ok {
-		c.held.set(id, low, now)
+// hold holds a limit at a level, and reports whether that is lower.
+func (b *bucket) hold(l sash.Limit, low level, now time.Time) bool {
+	known := b.known(l)
+	there := !known.held.risen(now)
+	lower := !low.suspected && (!known.held.lowers(now) || low.now(l, now) < known.held.now(l, now))
+	if lower || !there {
+		known.held = low
+		b.learn(l, known)
 	}
 	return lower
 }
 
 // lowered reports whether a limit is held lower than when a call was booked under it.
-func (c *levels) lowered(admitted *admission) bool {
+func (c *buckets) lowered(admitted *admission) bool {
 	now, call := time.Now(), &admitted.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for n, s := range call.subjects() {
 		booked := admitted.place.Parts[n].Result().Limits()
 		for i, whole := range s.Limits[:min(len(s.Limits), len(booked))] {
-			held, ok := c.held.get(idOf(s.Key, whole), now)
-			if ok && !held.suspected && share(held.now(whole, now), call.percent(n)) < booked[i].Limit.Units {
+			held := c.at(s.Key, now).known(whole).held
+			if held.lowers(now) && share(held.now(whole, now), call.percent(n)) < booked[i].Limit.Units {
 				return true
 			}
 		}
@@ -182,7 +188,7 @@ func (c *coolDowns) readLevel(ctx context.Context, key string, l sash.Limit, now
 // learnFull learns from a refusal that no field explains that a window is full, and writes that for the other processes. If
 // the store fails, each learns from a refusal of its own.
 func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.LimitResult, wanted pause, sent, now time.Time) {
-	l, low, ok := t.learned.refused(call, counted, wanted, sent, now)
+	l, low, ok := t.known.refused(call, counted, wanted, sent, now)
 	if !ok || t.cool.store == nil {
 		return
 	}
@@ -197,19 +203,23 @@ func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.Limit
 // charge makes the request late, so a call that was booked looks after a cool-down only, and the others do so regularly.
 func (t *Transport) listen(ctx context.Context, subjects []sash.Subject, regularly bool) (lower bool) {
 	for _, s := range subjects {
-		if !t.cool.hears(s.Key, regularly) {
+		began := time.Now()
+		b := t.known.lock(s.Key)
+		cooled := !b.cool.end.After(began) && !b.cool.end.Before(b.looked)
+		look := cooled || regularly && began.Sub(b.looked) >= lookAgain
+		t.known.mu.Unlock()
+		if !look {
 			continue
 		}
-		looked := time.Now()
 		for _, l := range s.Limits {
 			now := time.Now()
 			if low, ok := t.cool.readLevel(ctx, s.Key, l, now); ok {
-				t.learned.mu.Lock()
-				lower = t.learned.hold(idOf(s.Key, l), l, low, now) || lower
-				t.learned.mu.Unlock()
+				lower = t.known.lock(s.Key).hold(l, low, now) || lower
+				t.known.mu.Unlock()
 			}
 		}
-		t.cool.listened(s.Key, looked)
+		t.known.lock(s.Key).looked = began // until then others look too, so that none starts without what is found
+		t.known.mu.Unlock()
 	}
 	return lower
 }

@@ -4,26 +4,15 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"example.com/sash"
 )
 
-// levels are lower bounds on limits that an API's responses have revealed, because it has counted units that the store has not. A level
-// falls at once and rises again by the limit's units per window. Where refusals say that a window is full it is held, see held.go.
+// levels are lower bounds on one limit, because the API has counted units that the store has not. Levels of zero are gone.
 type levels struct {
-	mu     sync.Mutex
-	fallen *memory[levelID, level] // by what fields say is left, guarded by mu
-	held   *memory[levelID, level] // by refusals, and by limits that fields state, guarded by mu
-	sent   *memory[string, tally]  // by bucket, guarded by mu
-}
-
-// A levelID identifies a limit of a bucket, whatever the share of a call.
-type levelID struct {
-	key    string
-	window time.Duration
-	period sash.Period
+	fallen level // by what fields say is left: it falls at once, and rises again by the limit's units per window
+	held   level // by refusals, and by limits that fields state: see held.go
 }
 
 // A level is as high as units until at, and then rises by the limit's units per span. A suspicion lasts until at, and lowers nothing.
@@ -35,24 +24,22 @@ type level struct {
 	suspected bool
 }
 
-// A tally is the units that this process has charged to a bucket, of which the last were charged at an instant.
-type tally struct {
-	units int64
-	last  time.Time
+// A window identifies a limit of a bucket, whatever the share of a call.
+type window struct {
+	length time.Duration
+	period sash.Period
 }
 
-// tallyKept is longer than a request takes: when a tally is forgotten, none is on its way.
-const tallyKept = time.Hour
+func (b *bucket) known(l sash.Limit) levels { return b.levels[window{l.Window, l.Period}] }
 
-func newLevels() *levels {
-	return &levels{
-		fallen: newMemory[levelID](level.risen),
-		held:   newMemory[levelID](level.risen),
-		sent:   newMemory[string](func(t tally, now time.Time) bool { return now.Sub(t.last) > tallyKept }),
+func (b *bucket) learn(l sash.Limit, known levels) {
+	if b.levels == nil {
+		b.levels = map[window]levels{}
 	}
+	b.levels[window{l.Window, l.Period}] = known
+	b.keep(known.fallen.ends())
+	b.keep(known.held.ends())
 }
-
-func idOf(key string, l sash.Limit) levelID { return levelID{key, l.Window, l.Period} }
 
 // span returns the length of a limit's window; for a calendar limit roughly.
 func span(l sash.Limit) time.Duration {
@@ -87,25 +74,28 @@ func (c level) now(limit sash.Limit, now time.Time) int64 {
 	return min(c.units+int64(min(max(risen, 0), sash.MaxUnits)), limit.Units)
 }
 
-func (c *levels) lowest(id levelID, limit sash.Limit, now time.Time) (lowest level, lower bool) {
-	lowest, lower = c.fallen.get(id, now)
-	if held, ok := c.held.get(id, now); ok && !held.suspected && (!lower || held.now(limit, now) < lowest.now(limit, now)) {
+// lowers reports whether the level is there, and not only suspected.
+func (c level) lowers(now time.Time) bool { return !c.suspected && !c.risen(now) }
+
+func (b *bucket) lowest(l sash.Limit, now time.Time) (lowest level, lower bool) {
+	known := b.known(l)
+	if held := known.held; held.lowers(now) && (!known.fallen.lowers(now) || held.now(l, now) < known.fallen.now(l, now)) {
 		return held, true
 	}
-	return lowest, lower
+	return known.fallen, known.fallen.lowers(now)
 }
 
 // apply returns a bucket's limits, lowered to their levels and to the share of the call's class, and the time until the levels have room
 // for the cost. Rises is the time until all levels are gone, math.MaxInt64 if there is none: farther ahead nothing is booked under them.
-func (c *levels) apply(s sash.Subject, percent int, now time.Time) (limits []sash.Limit, wait, rises time.Duration) {
+func (c *buckets) apply(s sash.Subject, percent int, now time.Time) (limits []sash.Limit, wait, rises time.Duration) {
 	limits, rises = make([]sash.Limit, len(s.Limits)), math.MaxInt64
-	c.mu.Lock()
+	b := c.lock(s.Key)
 	defer c.mu.Unlock()
 	for i, whole := range s.Limits {
 		l := whole
 		l.Units = share(whole.Units, percent)
 		l.Name = cmp.Or(l.Name, whole.String()) // keeps the name of the configured limit
-		fallen, lower := c.lowest(idOf(s.Key, whole), whole, now)
+		fallen, lower := b.lowest(whole, now)
 		if lower && s.Cost <= l.Units { // the limiter reports a cost that can never fit
 			l.Units = share(fallen.now(whole, now), percent)
 			rises = min(rises, max(0, fallen.ends().Sub(now)))
@@ -120,7 +110,7 @@ func (c *levels) apply(s sash.Subject, percent int, now time.Time) (limits []sas
 
 // room returns how long a refused call has to wait: for each limit that refused it until charges have left the window, or until its level
 // has risen by the missing units, whichever is first. Results name a bucket with the prefix.
-func (c *levels) room(call Call, subjects []sash.Subject, res sash.Result, prefix string) (wait time.Duration) {
+func (c *buckets) room(call Call, subjects []sash.Subject, res sash.Result, prefix string) (wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	refused, now := res.Limits(), time.Now()
@@ -128,13 +118,14 @@ func (c *levels) room(call Call, subjects []sash.Subject, res sash.Result, prefi
 		if len(refused) < len(s.Limits) || refused[0].Key != prefix+s.Key {
 			continue // a store that charges one by one reports only the subject that refused
 		}
+		b := c.at(s.Key, now)
 		for j, whole := range s.Limits {
 			l := refused[j]
 			if !l.Refused {
 				continue
 			}
 			until := l.RetryAfter
-			if fallen, lower := c.lowest(idOf(s.Key, whole), whole, now); lower {
+			if fallen, lower := b.lowest(whole, now); lower {
 				if missing := s.Cost - l.Remaining; missing > 0 { // otherwise the call is only paced
 					until = min(until, fallen.rises(missing, whole, call.percent(i), now))
 				}
@@ -146,36 +137,26 @@ func (c *levels) room(call Call, subjects []sash.Subject, res sash.Result, prefi
 	return wait
 }
 
-func (c *levels) charged(subjects []sash.Subject) {
-	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *buckets) charged(subjects []sash.Subject) {
 	for _, s := range subjects {
-		before, _ := c.sent.get(s.Key, now)
-		c.sent.set(s.Key, tally{before.units + s.Cost, now}, now)
+		c.lock(s.Key).sent += s.Cost
+		c.mu.Unlock()
 	}
 }
 
-// total returns the units that this process has charged to each subject. What it has charged since a call left, besides
-// the call itself, the API may have counted or not when it answers.
-func (c *levels) total(subjects ...sash.Subject) []int64 {
-	now, units := time.Now(), make([]int64, len(subjects))
-	c.mu.Lock()
+func (c *buckets) sent(key string) int64 {
+	b := c.lock(key)
 	defer c.mu.Unlock()
-	for i, s := range subjects {
-		sent, _ := c.sent.get(s.Key, now)
-		units[i] = sent.units
-	}
-	return units
+	return b.sent
 }
 
-// learn compares the units left by the API with those that the store counted when it admitted the call, and those that
-// this process has charged meanwhile.
-func (c *levels) learn(call Call, counted []sash.LimitResult, meanwhile int64, quotas []quota, now time.Time) {
-	c.mu.Lock()
+// learn compares the units left by the API with those that the store counted when it admitted the call, and those that this process
+// has charged since, besides the call itself: the API may have counted these or not when it answers.
+func (c *buckets) learn(call Call, counted []sash.LimitResult, quotas []quota, now time.Time) {
+	b := c.lock(call.Key)
 	defer c.mu.Unlock()
+	meanwhile := max(b.sent-call.before-call.Cost, 0)
 	for i, l := range call.Limits {
-		id := idOf(call.Key, l)
 		for _, q := range quotas {
 			if !q.hasRemaining || !describes(q, l, call) {
 				continue
@@ -184,11 +165,13 @@ func (c *levels) learn(call Call, counted []sash.LimitResult, meanwhile int64, q
 			if q.limit > 0 && q.window == span(l) {
 				units = min(units, q.limit)
 				if q.limit < l.Units {
-					c.hold(id, l, held(q.limit, holdFor(heldWindows*span(l), heldLeast), now), now)
+					b.hold(l, held(q.limit, holdFor(heldWindows*span(l), heldLeast), now), now)
 				}
 			}
-			if known, ok := c.fallen.get(id, now); units < l.Units && (!ok || units < known.now(l, now)) {
-				c.fallen.set(id, level{units: units, at: now, span: span(l)}, now)
+			known := b.known(l)
+			if units < l.Units && (known.fallen.risen(now) || units < known.fallen.now(l, now)) {
+				known.fallen = level{units: units, at: now, span: span(l)}
+				b.learn(l, known)
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package outgoing
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -181,51 +180,9 @@ func (c *Call) slotKey() string {
 	return c.Key
 }
 
-// decideAny charges the call to one credential of its pool, of those that are not cooling down and have not been dropped.
-func (t *Transport) decideAny(ctx context.Context, call Call, within time.Duration) (admission, *refusal, error) {
-	for {
-		choice, cooling, err := t.usable(&call)
-		if err != nil || len(choice.calls) == 0 {
-			return admission{}, cooling, err
-		}
-		now, within, before := time.Now(), min(within, choice.rises), t.learned.total(choice.subjects...)
-		i, res, place, err := t.charge(ctx, within, true, true, choice.subjects)
-		if err != nil {
-			return admission{}, nil, err
-		}
-		one := choice.calls[i]
-		wholes := one.subjects()
-		if !res.Allowed {
-			refused := t.refusal(one, wholes, res)
-			if cooling.wait > 0 {
-				refused.wait = min(refused.wait, cooling.wait)
-			}
-			return admission{}, refused, nil
-		}
-		// The store knows of cool-downs that other processes have begun, and of levels. This one remembers them, and so
-		// does not choose that credential again.
-		there, err := t.cooling(ctx, &one)
-		if err != nil || there.wait > 0 || t.listen(ctx, wholes, true) {
-			giveBack(ctx, place)
-			if err != nil {
-				return admission{}, nil, err
-			}
-			continue
-		}
-		return t.admitted(one, wholes, res, place, before[i], now), nil, nil
-	}
-}
-
-// A choice is the credentials that a call can be charged to, as subjects under the limits that hold now.
-type choice struct {
-	calls    []Call
-	subjects []sash.Subject
-	rises    time.Duration // until a level has risen: farther ahead nothing is booked
-}
-
-// usable returns the credentials that are neither cooling down nor dropped, as far as this process knows, and the shortest
-// wait for one that cools down. If all are dropped the error is [ErrCredentials].
-func (t *Transport) usable(call *Call) (choice, *refusal, error) {
+// usableOf returns the calls with credentials that are neither cooling down nor dropped, as far as this process knows, and the
+// shortest wait for one that cools down. If all are dropped the error is [ErrCredentials].
+func (t *Transport) usableOf(call *Call) (choice, *refusal, error) {
 	now, out := time.Now(), choice{rises: math.MaxInt64}
 	cooling, dropped, back := &refusal{}, 0, time.Duration(math.MaxInt64)
 	for i := range call.Pool.credentials {
@@ -239,7 +196,7 @@ func (t *Transport) usable(call *Call) (choice, *refusal, error) {
 			continue
 		}
 		whole := one.subjects()[0]
-		limits, wait, rises := t.learned.apply(whole, one.Share, now)
+		limits, wait, rises := t.known.apply(whole, one.Share, now)
 		if wait = max(wait, t.cool.here(one.Key).left); wait > 0 {
 			if cooling.wait == 0 || wait < cooling.wait {
 				cooling.key, cooling.wait = one.Key, wait
@@ -267,7 +224,7 @@ func (t *Transport) uncounted(call Call) (Call, error) {
 	if call.Pool == nil {
 		return call, nil
 	}
-	choice, cooling, err := t.usable(&call)
+	choice, cooling, err := t.usableOf(&call)
 	switch {
 	case err != nil:
 		return call, err

@@ -71,7 +71,7 @@ type Transport struct {
 	limiter *sash.Limiter
 	cool    *coolDowns
 	at      *arriving
-	learned *levels           // those of at
+	known   *buckets
 	slots   *sash.Concurrency // nil when Options have no InFlight
 	budget  budget
 }
@@ -111,8 +111,8 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	}
 	var err error
 	counting := &sash.Options{Prefix: t.opts.Prefix, Algorithm: t.opts.Algorithm, Resolution: t.opts.Resolution, Observer: t.opts.Observer}
-	t.at = newArriving(store, t.prefix, t.opts.Spread)
-	t.learned = t.at.learned
+	t.known = newBuckets()
+	t.at = &arriving{Passthrough: driver.Passthrough{Store: store}, prefix: t.prefix, given: t.opts.Spread, known: t.known}
 	if t.limiter, err = sash.New(t.at, counting, limits...); err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 			return nil, err
 		}
 	}
-	t.cool = newCoolDowns(store, t.prefix, t.opts.MaxCoolDown)
+	t.cool = newCoolDowns(store, t.prefix, t.opts.MaxCoolDown, t.known)
 	return t, nil
 }
 
@@ -203,21 +203,16 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 	now := time.Now()
 	if !admitted.charged.IsZero() {
 		for _, s := range call.subjects() {
-			t.at.spreads.took(t.prefix+s.Key, now.Sub(admitted.charged), fresh.Load())
+			t.known.took(s.Key, now.Sub(admitted.charged), fresh.Load())
 		}
 	}
 	quotas := call.Profile.read(res.Header, now)
 	if admitted.counted != nil {
-		meanwhile := t.learned.total(call.subjects()[0])[0] - admitted.before - call.Cost
-		t.learned.learn(call, admitted.counted, max(meanwhile, 0), quotas, now)
+		t.known.learn(call, admitted.counted, quotas, now)
 	}
 	wanted := pauseOf(call, res, quotas, now)
 	if !wanted.refused && res.StatusCode < http.StatusInternalServerError && !call.denied(res, wanted) {
-		t.cool.served(call.Key, sent)
-		t.cool.served(call.Account, sent)
-		if admitted.counted != nil {
-			t.learned.served(call, admitted.counted, sent)
-		}
+		t.known.served(call, admitted.counted, sent)
 	}
 	if wanted.length > 0 {
 		key := call.Key
@@ -226,7 +221,7 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 		}
 		wanted.length = t.coolDown(req, key, wanted)
 		if !wanted.refused {
-			t.at.exhausted(&call, wanted.length)
+			t.known.exhausted(call.Key, wanted.length)
 		}
 	}
 	if wanted.full && admitted.counted != nil && !t.opts.KeepLimits && !explained(call, quotas) {
