@@ -1,6 +1,7 @@
 package outgoing
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -180,21 +181,30 @@ func (c *Call) slotKey() string {
 	return c.Key
 }
 
-// usableOf returns the calls with credentials that are neither cooling down nor dropped, as far as this process knows, and the
-// shortest wait for one that cools down. If all are dropped the error is [ErrCredentials].
-func (t *Transport) usableOf(call *Call) (choice, *refusal, error) {
-	now, out := time.Now(), choice{rises: math.MaxInt64}
-	cooling, dropped, back := &refusal{}, 0, time.Duration(math.MaxInt64)
+// untried returns the call with each credential that has not been dropped, as far as this process knows, nor refused for this request,
+// and the time until a credential is tried again.
+func (t *Transport) untried(call *Call) (calls []Call, back time.Duration) {
 	for i := range call.Pool.credentials {
-		cred := &call.Pool.credentials[i]
-		one := call.with(cred)
+		one := call.with(&call.Pool.credentials[i])
 		if left := t.cool.here(one.Account).left; left > 0 {
-			dropped, back = dropped+1, min(back, left)
-			continue
+			back = min(cmp.Or(back, left), left)
+		} else if !slices.Contains(call.tries.refused, one.credential) {
+			calls = append(calls, one)
 		}
-		if slices.Contains(call.tries.refused, cred) {
-			continue
-		}
+	}
+	return calls, cmp.Or(back, firstDrop)
+}
+
+// usableOf returns the calls with credentials that do not cool down, and the shortest wait for one that does. If none has been left
+// untried the error is [ErrCredentials].
+func (t *Transport) usableOf(call *Call) (choice, *refusal, error) {
+	now, out, cooling := time.Now(), choice{rises: math.MaxInt64}, &refusal{}
+	calls, back := t.untried(call)
+	if len(calls) == 0 {
+		cause := fmt.Errorf("%w (%d)", ErrCredentials, len(call.Pool.credentials))
+		return out, nil, &CoolDownError{Key: call.Key, RetryAfter: back, Cause: cause}
+	}
+	for _, one := range calls {
 		whole := one.subjects()[0]
 		limits, wait, rises := t.known.apply(whole, one.Share, now)
 		if wait = max(wait, t.cool.here(one.Key).left); wait > 0 {
@@ -208,13 +218,6 @@ func (t *Transport) usableOf(call *Call) (choice, *refusal, error) {
 		}
 		whole.Limits = limits
 		out.calls, out.subjects, out.rises = append(out.calls, one), append(out.subjects, whole), min(out.rises, rises)
-	}
-	if len(out.calls) == 0 && cooling.wait == 0 {
-		if dropped == 0 { // all that are not dropped have been tried with this request
-			back = firstDrop
-		}
-		cause := fmt.Errorf("%w (%d)", ErrCredentials, len(call.Pool.credentials))
-		return out, nil, &CoolDownError{Key: call.Key, RetryAfter: back, Cause: cause}
 	}
 	return out, cooling, nil
 }
@@ -256,24 +259,14 @@ func (t *Transport) another(req *http.Request, used Call, res *http.Response, wa
 		return false
 	}
 	tries.refused = append(tries.refused, used.credential)
-	again := resendable(req) && t.left(&used)
+	left, _ := t.untried(&used)
+	again := resendable(req) && len(left) > 0
 	if res.StatusCode == http.StatusForbidden && again {
 		tries.suspect = &used
 	} else {
 		t.coolDown(req, used.Account, dropped)
 	}
 	return again
-}
-
-// left reports whether a credential is left that the request has not been tried with.
-func (t *Transport) left(used *Call) bool {
-	for i := range used.Pool.credentials {
-		cred := &used.Pool.credentials[i]
-		if !slices.Contains(used.tries.refused, cred) && t.cool.here(used.with(cred).Account).left <= 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // resendable reports whether a request that the API has refused can be sent again: whatever it asks for, nothing was done.

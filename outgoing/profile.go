@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -214,18 +214,8 @@ func (s *Sign) under(value any, path []string) bool {
 	case map[string]any:
 		return len(path) > 0 && s.under(v[path[0]], path[1:])
 	}
-	if len(path) > 0 {
-		return false
-	}
-	switch v := value.(type) {
-	case string:
-		return s.in(v)
-	case float64:
-		return slices.Contains(s.Has, strconv.FormatFloat(v, 'f', -1, 64))
-	case bool:
-		return slices.Contains(s.Has, strconv.FormatBool(v))
-	}
-	return false
+	text, ok := value.(string)
+	return len(path) == 0 && (ok && s.in(text) || !ok && slices.Contains(s.Has, fmt.Sprint(value)))
 }
 
 func (s *Sign) in(text string) bool {

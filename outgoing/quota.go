@@ -2,6 +2,7 @@ package outgoing
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -30,7 +31,7 @@ type quota struct {
 // no limit can have. Times are measured from the response's Date, and from now when it has none.
 func (p *Profile) read(h http.Header, now time.Time) []quota {
 	now = dateOf(h, now)
-	quotas := readRateLimit(h)
+	quotas := readRateLimit(h, now)
 	if len(quotas) > 0 && p.Quotas == nil {
 		return quotas // the older fields beside them say less
 	}
@@ -159,7 +160,7 @@ func clamp(d time.Duration) time.Duration { return min(max(d, 0), sash.MaxWindow
 
 // readRateLimit reads RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers: lists of
 // named quotas (drafts 08 to 11), and one nameless quota (draft 07). Their syntax differs.
-func readRateLimit(h http.Header) (quotas []quota) {
+func readRateLimit(h http.Header, now time.Time) (quotas []quota) {
 	list, all := lines(h, "RateLimit"), policies(lines(h, "RateLimit-Policy"))
 	for _, item := range items(list) { // "name";r=50;t=30; a branch of the draft calls them a and w
 		name, ok := item.Value.(string)
@@ -178,31 +179,18 @@ func readRateLimit(h http.Header) (quotas []quota) {
 		quotas = append(quotas, q)
 	}
 	if dict, err := httpsfv.UnmarshalDictionary(list); err == nil && len(quotas) == 0 {
-		return nameless(dict, all)
+		older := http.Header{"Ratelimit-Policy": h.Values("RateLimit-Policy")} // limit=100, remaining=50, reset=30 are those of draft 06
+		for _, name := range dict.Names() {
+			member, _ := dict.Get(name)
+			if item, ok := member.(httpsfv.Item); ok {
+				older.Set("RateLimit-"+name, fmt.Sprint(item.Value))
+			}
+		}
+		if q, _ := usual[0].read(older, now); q.hasRemaining {
+			return []quota{q}
+		}
 	}
 	return quotas
-}
-
-// nameless reads limit=100, remaining=50, reset=30.
-func nameless(dict *httpsfv.Dictionary, policies []quota) []quota {
-	value := func(name string) (int64, bool) {
-		member, _ := dict.Get(name)
-		item, _ := member.(httpsfv.Item)
-		n, ok := item.Value.(int64)
-		return n, ok && n >= 0
-	}
-	remaining, ok := value("remaining")
-	if !ok {
-		return nil
-	}
-	q := quota{unit: unitRequests, remaining: min(remaining, sash.MaxUnits), hasRemaining: true}
-	limit, _ := value("limit")
-	q.limit = min(max(limit, 0), sash.MaxUnits)
-	if reset, ok := value("reset"); ok {
-		q.reset, q.hasReset = seconds(float64(reset)), true
-	}
-	q.window = windowFor(q.limit, policies)
-	return []quota{q}
 }
 
 // policies reads RateLimit-Policy: "name";q=100;w=60, or without a name 100;w=60, 1000;w=3600.
