@@ -49,7 +49,7 @@ type Call struct {
 	Share int
 	// Also are further buckets, charged in the same decision, all or nothing: an expensive operation's own limiter, or a quota that
 	// several credentials share. The transport takes a response for one about the Key alone. What calls with another Key have learnt of
-	// such a bucket applies here too; looking for its cool-down costs one more round trip. Empty Limits are those of the transport.
+	// such a bucket applies here too; looking for its cool-down costs one more round trip. Cost and Limits have the same defaults.
 	Also []sash.Subject
 	// Pool are credentials of which the request gets one. The bucket of each is the Key and the name of the credential,
 	// and Limits and Share apply to each of them. A Call with a Pool has no Account and no Also. Looking for cool-downs
@@ -58,7 +58,7 @@ type Call struct {
 	// Profile says how the API describes its quotas. Nil means that of the transport.
 	Profile *Profile
 	// Settle returns the units that a response has used, by what it reports: Usage.Total, or less where the API does not count all. The
-	// Cost is then an estimate, such as that of [Estimate]. The charge to the Key, not to Also, is corrected when the response's body has
+	// Cost is then an estimate, such as that of [EstimateRequest]. The charge to the Key, not to Also, is corrected when the response's body has
 	// been read to its end or is closed, with one round trip. The estimate stays when the request fails, and without a final usage; a
 	// status of 400 or above gives it back, but for those of a proxy that no longer waits: 408, 499, 504, 524. Nil keeps the Cost, and so
 	// does a store that does not settle.
@@ -107,6 +107,7 @@ func (c Call) complete(t *Transport) (Call, error) {
 	c.Profile = cmp.Or(c.Profile, &t.opts.Profile)
 	c.Also = slices.Clone(c.Also)
 	for i := range c.Also {
+		c.Also[i].Cost = cmp.Or(c.Also[i].Cost, 1)
 		if len(c.Also[i].Limits) == 0 {
 			c.Also[i].Limits = t.limits
 		}

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -15,7 +17,7 @@ import (
 
 // Errors of Estimate, for errors.Is. The text names the field.
 var (
-	ErrUnreadable = errors.New("outgoing: the body is compressed, is not a JSON object in UTF-8, or has a field that is not a number")
+	ErrUnreadable = errors.New("outgoing: the body cannot be read as a JSON object in UTF-8 (is it compressed?), or a field is not a number")
 	ErrTwice      = errors.New("outgoing: the body has the same field twice, and the API may read either")
 	ErrOutside    = errors.New("outgoing: the bytes of the body do not bound the tokens of this content, and EstimateOptions.Costs has no cost for it")
 	ErrUnbounded  = errors.New("outgoing: the body sets no maximum output, and EstimateOptions.Default is zero")
@@ -113,6 +115,24 @@ func Estimate(body []byte, opts *EstimateOptions) (Bound, error) {
 		Output: whole(float64(e.most+e.thoughts) * float64(e.answers) * float64(max(e.prompts, 1))),
 		Named:  e.named,
 	}, e.err
+}
+
+// EstimateRequest returns the Estimate of a request's body, which a [Route] must not read. It reads a copy from GetBody, which
+// http.NewRequest sets for a strings.Reader, a bytes.Reader and a bytes.Buffer; without one it returns ErrUnreadable.
+func EstimateRequest(req *http.Request, opts *EstimateOptions) (Bound, error) {
+	if req.GetBody == nil {
+		return Bound{}, fmt.Errorf("%w: the request has no GetBody", ErrUnreadable)
+	}
+	body, err := req.GetBody()
+	if err != nil {
+		return Bound{}, err
+	}
+	defer body.Close()
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return Bound{}, err
+	}
+	return Estimate(text, opts)
 }
 
 // An estimate is the state of one call of Estimate.

@@ -76,15 +76,15 @@ type Transport struct {
 	budget  budget
 }
 
-// New returns a transport that charges requests to store. The limits apply to every bucket whose Call has none of its own. A nil opts is
-// the default. The error is [sash.ErrInvalidLimit], [sash.ErrInvalidKey] for a nil route, as [Everything] returns for a key that names
+// New returns a transport that charges requests to store. The limits, at least one, are those of each bucket whose Call has none of its
+// own. A nil opts is the default. The error is [sash.ErrInvalidLimit], [sash.ErrInvalidKey] for a nil route, as [Everything] returns for a key that names
 // nothing, or says which option is wrong. New does no I/O. It panics if store is nil.
 func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (*Transport, error) {
 	if driver.Nil(store) {
 		panic("outgoing: New needs a store, such as memstore.New(nil)")
 	}
 	if route == nil {
-		return nil, fmt.Errorf("%w: the route is nil; write one, or use outgoing.Everything with a key that is not empty", sash.ErrInvalidKey)
+		return nil, fmt.Errorf("%w: the route is nil, as Everything returns for a key that is blank or has an empty part", sash.ErrInvalidKey)
 	}
 	t := &Transport{route: route, opts: *cmp.Or(opts, &Options{}), limits: slices.Clone(limits), budget: budget{left: freeRetries}}
 	if t.base = cmp.Or(t.opts.Base, http.DefaultTransport); driver.Nil(t.base) {
@@ -102,8 +102,8 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	if t.opts.Spread > time.Minute {
 		return nil, fmt.Errorf("outgoing: Spread is %v; it is at most a minute", t.opts.Spread)
 	}
-	if r := &t.opts.Retries; r.Most < 0 || r.MaxRetryAfter < 0 {
-		return nil, errors.New("outgoing: the numbers of Retries must not be negative")
+	if r := &t.opts.Retries; t.opts.MaxWait < 0 || r.Most < 0 || r.MaxRetryAfter < 0 {
+		return nil, errors.New("outgoing: MaxWait and the numbers of Retries must not be negative")
 	}
 	t.opts.Retries.MaxRetryAfter = cmp.Or(t.opts.Retries.MaxRetryAfter, time.Minute)
 	if t.opts.Prefix != "" {
@@ -151,7 +151,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("outgoing: the credentials of the pool are for %s, and the request goes to %s", call.Pool.origin, originOf(req.URL))
 	}
 	t.budget.add(retriesEarned)
-	patience := cmp.Or(max(t.opts.MaxWait, 0), math.MaxInt64) // of the first attempt
+	patience := cmp.Or(t.opts.MaxWait, math.MaxInt64) // of the first attempt
 	if t.opts.Refuse {
 		patience = 0
 	}
