@@ -85,7 +85,7 @@ func (t *Transport) tolerate(req *http.Request, call Call, err error) error {
 func (t *Transport) start(req *http.Request, admitted *admission) (again bool, err error) {
 	ctx := req.Context()
 	if admitted.place == nil || admitted.place.Result().Delay == 0 {
-		cools := func(key string) bool { return t.cool.here(key).left > 0 }
+		cools := func(key string) bool { return t.known.coolDown(key).left > 0 }
 		if !slices.ContainsFunc(admitted.call.cooling(), cools) {
 			return false, nil
 		}
@@ -153,7 +153,7 @@ func (r *refusal) longer(key string, wait time.Duration) {
 
 func (t *Transport) cooling(ctx context.Context, call *Call) (longest refusal, err error) {
 	for _, key := range call.cooling() {
-		d, err := t.cool.remaining(ctx, key)
+		d, err := t.remaining(ctx, key)
 		if err != nil {
 			return refusal{}, err
 		}
@@ -277,15 +277,6 @@ func (t *Transport) refusal(call Call, wholes []sash.Subject, res sash.Result) *
 	res.RetryAfter = max(res.RetryAfter, time.Millisecond) // never a busy loop
 	key := strings.TrimPrefix(by.Key, t.prefix)            // without the prefix, as the route returned it
 	return &refusal{wait: res.RetryAfter, limited: &sash.LimitedError{Key: key, Limit: by.Limit, Result: res}}
-}
-
-// coolDown begins the cool-down that a response asks for, and returns its length. When the store fails, this process keeps to it all the
-// same, so the error is ignored. The store gets a second, also when the caller is about to leave.
-func (t *Transport) coolDown(req *http.Request, key string, wanted pause) time.Duration {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), time.Second)
-	defer cancel()
-	length, _ := t.cool.begin(ctx, key, wanted.length, wanted.guessed)
-	return length
 }
 
 // sleep waits for a time. It returns the context's cause when the context ends first.

@@ -161,16 +161,16 @@ func (c *buckets) lowered(admitted *admission) bool {
 // as the level, a whole number of seconds; the microseconds beyond are the level in millionths of the limit.
 const millionths = 1_000_000
 
-func (c *coolDowns) levelKey(key string, l sash.Limit) string {
-	return c.prefix + sash.Key("level", key, driver.FormatWindow(l.Window))
+func (t *Transport) levelKey(key string, l sash.Limit) string {
+	return t.prefix + sash.Key("level", key, driver.FormatWindow(l.Window))
 }
 
 // readLevel returns the level that a process has written, if there is one.
-func (c *coolDowns) readLevel(ctx context.Context, key string, l sash.Limit, now time.Time) (low level, ok bool) {
-	if c.store == nil || l.Window == 0 {
+func (t *Transport) readLevel(ctx context.Context, key string, l sash.Limit, now time.Time) (low level, ok bool) {
+	if !t.cools || l.Window == 0 {
 		return low, false
 	}
-	there, err := c.cool(ctx, c.levelKey(key, l), driver.CoolDown{})
+	there, err := t.cool(ctx, t.levelKey(key, l), driver.CoolDown{})
 	if err != nil || there.Left <= 0 {
 		return low, false
 	}
@@ -189,14 +189,14 @@ func (c *coolDowns) readLevel(ctx context.Context, key string, l sash.Limit, now
 // the store fails, each learns from a refusal of its own.
 func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.LimitResult, wanted pause, sent, now time.Time) {
 	l, low, ok := t.known.refused(call, counted, wanted, sent, now)
-	if !ok || t.cool.store == nil {
+	if !ok || !t.cools {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), time.Second)
+	ctx, cancel := afterwards(req)
 	defer cancel()
 	part := min(int64(math.Round(float64(low.units)*millionths/float64(l.Units))), millionths-1)
 	length := low.ends().Sub(low.since()).Microseconds() + part
-	_, _ = t.cool.cool(ctx, t.cool.levelKey(call.Key, l), driver.CoolDown{Length: length, Guessed: low.suspected})
+	_, _ = t.cool(ctx, t.levelKey(call.Key, l), driver.CoolDown{Length: length, Guessed: low.suspected})
 }
 
 // listen looks for levels that other processes have learnt, and reports whether one is lower than what this one knew. A look after a
@@ -213,7 +213,7 @@ func (t *Transport) listen(ctx context.Context, subjects []sash.Subject, regular
 		}
 		for _, l := range s.Limits {
 			now := time.Now()
-			if low, ok := t.cool.readLevel(ctx, s.Key, l, now); ok {
+			if low, ok := t.readLevel(ctx, s.Key, l, now); ok {
 				lower = t.known.lock(s.Key).hold(l, low, now) || lower
 				t.known.mu.Unlock()
 			}

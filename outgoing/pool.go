@@ -186,7 +186,7 @@ func (c *Call) slotKey() string {
 func (t *Transport) untried(call *Call) (calls []Call, back time.Duration) {
 	for i := range call.Pool.credentials {
 		one := call.with(&call.Pool.credentials[i])
-		if left := t.cool.here(one.Account).left; left > 0 {
+		if left := t.known.coolDown(one.Account).left; left > 0 {
 			back = min(cmp.Or(back, left), left)
 		} else if !slices.Contains(call.tries.refused, one.credential) {
 			calls = append(calls, one)
@@ -207,7 +207,7 @@ func (t *Transport) usableOf(call *Call) (choice, *refusal, error) {
 	for _, one := range calls {
 		whole := one.subjects()[0]
 		limits, wait, rises := t.known.apply(whole, one.Share, now)
-		if wait = max(wait, t.cool.here(one.Key).left); wait > 0 {
+		if wait = max(wait, t.known.coolDown(one.Key).left); wait > 0 {
 			if cooling.wait == 0 || wait < cooling.wait {
 				cooling.key, cooling.wait = one.Key, wait
 			}

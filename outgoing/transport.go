@@ -69,7 +69,7 @@ type Transport struct {
 	limits  []sash.Limit
 	prefix  string // of the keys in the store
 	limiter *sash.Limiter
-	cool    *coolDowns
+	cools   bool // the store keeps cool-downs
 	at      *arriving
 	known   *buckets
 	slots   *sash.Concurrency // nil when Options have no InFlight
@@ -125,7 +125,7 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 			return nil, err
 		}
 	}
-	t.cool = newCoolDowns(store, t.prefix, t.opts.MaxCoolDown, t.known)
+	t.cools = store.Powers()&driver.CanCool != 0
 	return t, nil
 }
 
