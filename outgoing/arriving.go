@@ -12,8 +12,8 @@ import (
 	"example.com/sash/driver"
 )
 
-// arriving is the store as the limiter sees it. Behind it windows are longer by the spread of the ways to the API, so that limits hold
-// where requests arrive, and requests that are paced have one more limit. Settlements find their charge by its time, whatever the limits.
+// arriving is the store as the limiter sees it. It makes windows longer by the spread, so that limits hold where requests arrive, and adds
+// a limit to requests that are paced. Settlements find their charge by its time, whatever the limits.
 type arriving struct {
 	driver.Passthrough
 	prefix  string        // of keys, before those of buckets
@@ -22,8 +22,8 @@ type arriving struct {
 	settles atomic.Bool // a call had a Settle
 }
 
-// Do implements [driver.Store]. It brings bookings forward only where calls are settled: a request that waits is for limits as
-// they were known when it was booked, and for the distance to the one before it.
+// Do implements [driver.Store]. It brings bookings forward only if calls are settled: a request was booked for the limits that were
+// known then, and for its distance from the one before.
 func (a *arriving) Do(ctx context.Context, b *driver.Batch) error {
 	forward := b.Ops[0].Kind == driver.Extend && b.Ops[0].Delay > 0
 	if forward && !a.settles.Load() {
@@ -52,8 +52,8 @@ func (a *arriving) lock(req *driver.Request) *bucket {
 	return a.known.lock(strings.TrimPrefix(req.Key, a.prefix))
 }
 
-// shape returns the request as the store gets it, and which limit is paced, by one more limit at the end: -1 if none is.
-// Algorithms that approximate have no bound to keep, and calendar periods end when they end.
+// shape returns the request as the store gets it, and the index of the limit that one more limit at the end paces, or -1.
+// Approximate algorithms have no bound to keep, and calendar periods end when they end.
 func (a *arriving) shape(req driver.Request) (shaped driver.Request, paced int) {
 	if !req.Policy.Algorithm.Exact() {
 		return req, -1
@@ -86,7 +86,7 @@ func (a *arriving) shape(req driver.Request) (shaped driver.Request, paced int) 
 	return shaped, -1
 }
 
-// fold returns the answer to a request, without its last limit if that paces: if that refused, the limit that it paces did.
+// fold returns the answer without the limit that paces. A refusal of that one becomes a refusal of the limit that it paces.
 func (a *arriving) fold(req *driver.Request, answer driver.Answer, paced int) driver.Answer {
 	statuses := answer.Statuses()
 	if last := len(statuses) - 1; paced >= 0 && paced < last {
@@ -99,7 +99,7 @@ func (a *arriving) fold(req *driver.Request, answer driver.Answer, paced int) dr
 		answer.Set(answer.At, refusals, kept)
 	}
 	if req.Within > 0 && answer.Delay != 0 && len(answer.Statuses()) == len(req.Policy.Limits) {
-		// A request that is paced may wait only for its distance to the one before, if there is room for another of its cost.
+		// A paced request may wait only for its distance from the one before, if there is room for another of its cost.
 		noRoom := func(s driver.Status) bool { return s.Remaining < req.Cost }
 		if paced < 0 || slices.ContainsFunc(answer.Statuses(), noRoom) {
 			a.lock(req).fills(time.Duration(answer.Delay) * time.Microsecond)
@@ -109,15 +109,15 @@ func (a *arriving) fold(req *driver.Request, answer driver.Answer, paced int) dr
 	return answer
 }
 
-// pace returns the limit that paces a request, in addition to those of its bucket, of which the one with the shortest window is given.
-// What is on its way when an API refuses the first request is refused too, so those that may wait are paced, over all processes, as
-// the documentation of the package says under Arrival and What it learns: evenly where refusals have lowered the limit, and otherwise
-// as far apart as the longest way, at most half as far as evenly while a window is full, and as far while a refusal is a suspicion.
+// pace returns the limit that paces a request, beside those of its bucket, one of which has the shortest window. When the API refuses a
+// request it also refuses those that are in flight, so requests that may wait are paced over all processes. The documentation of the package
+// says how, under Arrival and What it learns: evenly if refusals have lowered the limit, and otherwise as far apart as the longest way.
+// That is at most half an even spread while a window is full, and at most an even spread while a refusal is a suspicion.
 func (b *bucket) pace(req *driver.Request, shortest driver.Limit, settles bool, now time.Time) (pace driver.Limit, paced bool) {
 	if req.Within == 0 {
 		return pace, false
 	}
-	// As many units as the call costs in the time that this takes at the limit's rate, which is at least a millisecond.
+	// Evenly is the call's cost in the time that the limit's rate gives it, but at least the units of a millisecond.
 	each := float64(shortest.Window) / float64(shortest.Units)
 	units := max(req.Cost, int64(math.Ceil(float64(sash.MinWindow.Microseconds())/each)))
 	evenly := driver.Limit{Units: units, Window: int64(math.Ceil(float64(units) * each))}
@@ -126,7 +126,7 @@ func (b *bucket) pace(req *driver.Request, shortest driver.Limit, settles bool, 
 	case lowered:
 		return evenly, true
 	case suspected:
-	case settles || !b.full.After(now): // an estimate is no measure of how far apart
+	case settles || !b.full.After(now): // an estimate does not say how far apart
 		return pace, false
 	default:
 		most /= 2
@@ -143,7 +143,7 @@ func (b *bucket) fills(lasts time.Duration) {
 	}
 }
 
-// exhausted records that the API has nothing left for a bucket for a time. Then requests wait for that, and not for a window.
+// exhausted records that the API has nothing left for a bucket for a time. Requests then wait for that, and not for a window.
 func (c *buckets) exhausted(key string, left time.Duration) {
 	c.lock(key).fills(left)
 	c.mu.Unlock()

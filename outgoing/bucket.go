@@ -7,37 +7,37 @@ import (
 	"time"
 )
 
-// A bucket is what this process knows of one bucket, or of an account, that cool-downs are for. The zero bucket knows nothing.
+// A bucket is what this process knows about one bucket or account. The zero bucket knows nothing.
 type bucket struct {
 	cool   coolDown          // the last one
-	looked time.Time         // when this process last looked for levels that others have learnt
-	levels map[window]levels // what responses have revealed of its limits
+	looked time.Time         // when this process last looked for levels of others
+	levels map[window]levels // of its limits
 	sent   int64             // units that this process has charged
 	ways   ways              // of its requests
 	full   time.Time         // until when those that wait are paced because a window is full
-	length time.Duration     // of the shortest window of the last request; zero without one
-	until  time.Time         // when all of this is over
+	length time.Duration     // of its shortest window; zero if it has none
+	until  time.Time         // when all of this is forgotten
 }
 
-// keep keeps what is known of the bucket until a time at least.
+// keep remembers the bucket until a time at least.
 func (b *bucket) keep(until time.Time) {
 	if until.After(b.until) {
 		b.until = until
 	}
 }
 
-// Bounds of buckets. They sweep at bucketsSweep keys or, later, at twice the number after the last sweep. At bucketsMost keys they forget
-// half, so their size is bounded whatever keys a route returns.
+// A sweep removes buckets that are forgotten. It runs at bucketsSweep keys and then at twice the number that the last one left. At
+// bucketsMost keys it removes half, so the number is bounded whatever keys a route returns.
 const (
 	bucketsSweep = 1024
 	bucketsMost  = 1 << 16
 	bucketKept   = time.Hour // after its last use; longer than a request takes
 )
 
-// buckets are those of a Transport, by key. What they forget early is in the store, or is learnt again.
+// buckets has the buckets of a Transport by key. What is removed early is in the store, or is learnt again.
 type buckets struct {
 	mu    sync.Mutex
-	all   map[string]*bucket // guarded by mu, and so is what is in them
+	all   map[string]*bucket // guarded by mu, and the buckets too
 	sweep int                // the size of the next sweep, guarded by mu
 }
 
@@ -70,16 +70,16 @@ func (c *buckets) at(key string, now time.Time) *bucket {
 	return b
 }
 
-// ways are what the last requests to a bucket have taken, from the charge to the first byte of the response. Those with new connections,
-// the second list, are longer and rarer: they are kept apart, so that many others do not push them out.
+// ways are the times of a bucket's last requests, from the charge to the first byte of the response. Those on new connections are longer
+// and rarer, so they have a list of their own, the second, where others do not push them out.
 type ways [2][]time.Duration
 
 const (
-	fewestWays  = 4   // before as many requests the spread is unknown: a tenth of the window
-	waysKept    = 100 // in each list
-	unknownMost = time.Second
-	spreadLeast = 100 * time.Millisecond // and no more than a fiftieth of the window: any process is late now and then
-	spreadMost  = 2 * time.Second        // and no more than a quarter. A new connection whose first packet is lost takes one more
+	waysKept    = 100                    // in each list
+	fewestWays  = 4                      // with fewer the spread is unknown: a tenth of the window,
+	unknownMost = time.Second            // and no more than this
+	spreadLeast = 100 * time.Millisecond // or a fiftieth of the window if that is less: any process is late now and then
+	spreadMost  = 2 * time.Second        // or a quarter of the window. A new connection whose first packet is lost takes a second more
 	spreadSteps = 25                     // of the largest spread, so that few different windows reach the store
 )
 
@@ -97,10 +97,10 @@ func (c *buckets) took(key string, d time.Duration, fresh bool) {
 	*last = append(*last, d)
 }
 
-// spread returns by how much a window of the bucket has to be longer at the store: by how much the ways of its requests to the API differ,
-// δ in docs/algorithms.md. What requests take includes the API and the way back, so it differs by as much, as soon as one has taken little
-// of each. The fewer there were, the more the next may exceed them, so the spread is longer by 8/n: the next of n equally distributed
-// ways are then within it.
+// spread returns by how much a window of the bucket has to be longer in the store: δ in docs/algorithms.md, the difference of the ways to
+// the API. The times include the API and the way back, so they differ by at least as much once a request has taken little of each. The
+// fewer there are, the more the next may exceed them, so the spread is longer by 8/n. The next of n equally distributed ways are then
+// within it.
 func (w *ways) spread(window time.Duration) time.Duration {
 	all := slices.Concat(w[0], w[1])
 	if len(all) < fewestWays {

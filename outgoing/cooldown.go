@@ -22,7 +22,7 @@ type coolDown struct {
 // latency is by how much two processes can differ on the end of a cool-down.
 const latency = 100 * time.Millisecond
 
-// kept is how long a cool-down is remembered after its end, here as in the store.
+// kept is how long a cool-down is remembered after its end, here and in the store.
 func (c coolDown) kept() time.Duration { return max(c.length, 10*time.Second) }
 
 func (c coolDown) forgotten(now time.Time) bool { return !c.end.Add(c.kept()).After(now) }
@@ -37,13 +37,13 @@ func (t *Transport) remaining(ctx context.Context, key string) (time.Duration, e
 	return max(there.left, 0), err
 }
 
-// afterwards is the context of what a request leaves in the store: a second, also when the caller is about to leave.
+// afterwards returns a context of a second for what a request writes to the store, also when its caller leaves.
 func afterwards(req *http.Request) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(req.Context()), time.Second)
 }
 
-// coolDown begins the cool-down that a response asks for, here and in the store, unless there is one that ends as late. It returns how long
-// the bucket has to be left alone: a guessed cool-down can be longer than its pause. When the store fails, this process keeps to it alone.
+// coolDown begins the cool-down that a response asks for, here and in the store, unless there is one that ends as late. It returns how
+// long the bucket has to be left alone: a guessed cool-down can be longer than wanted. If the store fails, it holds in this process.
 func (t *Transport) coolDown(req *http.Request, key string, wanted pause) time.Duration {
 	ctx, cancel := afterwards(req)
 	defer cancel()
@@ -104,8 +104,8 @@ func (t *Transport) cool(ctx context.Context, key string, begin driver.CoolDown)
 
 var noLimits = new(driver.Policy)
 
-// grown returns the length of a cool-down for which the API gave no time. The last one was too short if its length was a guess too, it is
-// not forgotten, and the API has served no request of this process since: then the next is twice as long, less up to a tenth at random.
+// grown returns the length of a cool-down for which the API gave no time. The last one was too short if it was a guess too, is not
+// forgotten, and the API has served no request of this process since. The next is then twice as long, less up to a tenth at random.
 func (t *Transport) grown(d time.Duration, last, here coolDown) time.Duration {
 	ago := -last.left
 	if !last.guessed || ago >= last.kept() || here.answered && ago > -here.left-latency {
@@ -129,7 +129,7 @@ func (c *buckets) coolDown(key string) coolDown {
 	return last
 }
 
-// cools records a cool-down of a bucket, unless this process has seen a later one. Two ends in the past within the latency are of the
+// cools records a cool-down of a bucket, unless this process has seen a later one. Two ends in the past within the latency belong to the
 // same cool-down.
 func (c *buckets) cools(key string, last coolDown) {
 	now := time.Now()

@@ -9,13 +9,13 @@ import (
 	"example.com/sash"
 )
 
-// levels are lower bounds on one limit, because the API has counted units that the store has not. Levels of zero are gone.
+// levels are what responses have lowered one limit to. A zero level is none.
 type levels struct {
-	fallen level // by what fields say is left: it falls at once, and rises again by the limit's units per window
-	held   level // by refusals, and by limits that fields state: see held.go
+	fallen level // because fields report less left than the store: it rises at once, by the limit's units per window
+	held   level // because of refusals, and of limits that fields state: see held.go
 }
 
-// A level is as high as units until at, and then rises by the limit's units per span. A suspicion lasts until at, and lowers nothing.
+// A level is at units until at, and then rises by the limit's units per span. A suspicion lasts until at and lowers nothing.
 type level struct {
 	units     int64
 	at        time.Time
@@ -63,7 +63,7 @@ func (c level) ends() time.Time {
 	return c.at.Add(c.span)
 }
 
-// rises returns the time in which a level rises by some units of a share of its limit.
+// rises returns the time in which a share of the level rises by that many units.
 func (c level) rises(units int64, whole sash.Limit, percent int, now time.Time) time.Duration {
 	perSpan := float64(whole.Units*int64(percent)) / 100
 	return max(c.at.Sub(now), 0) + max(time.Duration(float64(units)*float64(c.span)/perSpan), time.Millisecond)
@@ -74,7 +74,7 @@ func (c level) now(limit sash.Limit, now time.Time) int64 {
 	return min(c.units+int64(min(max(risen, 0), sash.MaxUnits)), limit.Units)
 }
 
-// lowers reports whether the level is there, and not only suspected.
+// lowers reports whether the level lowers its limit now.
 func (c level) lowers(now time.Time) bool { return !c.suspected && !c.risen(now) }
 
 func (b *bucket) lowest(l sash.Limit, now time.Time) (lowest level, lower bool) {
@@ -86,7 +86,7 @@ func (b *bucket) lowest(l sash.Limit, now time.Time) (lowest level, lower bool) 
 }
 
 // apply returns a bucket's limits, lowered to their levels and to the share of the call's class, and the time until the levels have room
-// for the cost. Rises is the time until all levels are gone, math.MaxInt64 if there is none: farther ahead nothing is booked under them.
+// for the cost. Rises is the time until a level is gone, or math.MaxInt64: nothing is booked farther ahead under lowered limits.
 func (c *buckets) apply(s sash.Subject, percent int, now time.Time) (limits []sash.Limit, wait, rises time.Duration) {
 	limits, rises = make([]sash.Limit, len(s.Limits)), math.MaxInt64
 	b := c.lock(s.Key)
@@ -96,7 +96,7 @@ func (c *buckets) apply(s sash.Subject, percent int, now time.Time) (limits []sa
 		l.Units = share(whole.Units, percent)
 		l.Name = cmp.Or(l.Name, whole.String()) // keeps the name of the configured limit
 		fallen, lower := b.lowest(whole, now)
-		if lower && s.Cost <= l.Units { // the limiter reports a cost that can never fit
+		if lower && s.Cost <= l.Units { // otherwise the limiter reports that the cost can never fit
 			l.Units = share(fallen.now(whole, now), percent)
 			rises = min(rises, max(0, fallen.ends().Sub(now)))
 			if missing := s.Cost - l.Units; missing > 0 {
@@ -108,15 +108,15 @@ func (c *buckets) apply(s sash.Subject, percent int, now time.Time) (limits []sa
 	return limits, wait, rises
 }
 
-// room returns how long a refused call has to wait: for each limit that refused it until charges have left the window, or until its level
-// has risen by the missing units, whichever is first. Results name a bucket with the prefix.
+// room returns how long a refused call has to wait. For each limit that refused it that is until charges have left the window or its level
+// has risen by the missing units, whichever is first. Results name buckets with the prefix.
 func (c *buckets) room(call Call, subjects []sash.Subject, res sash.Result, prefix string) (wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	refused, now := res.Limits(), time.Now()
 	for i, s := range subjects {
 		if len(refused) < len(s.Limits) || refused[0].Key != prefix+s.Key {
-			continue // a store that charges one by one reports only the subject that refused
+			continue // a store that charges one after the other reports only the subject that refused
 		}
 		b := c.at(s.Key, now)
 		for j, whole := range s.Limits {
@@ -150,8 +150,8 @@ func (c *buckets) sent(key string) int64 {
 	return b.sent
 }
 
-// learn compares the units left by the API with those that the store counted when it admitted the call, and those that this process
-// has charged since, besides the call itself: the API may have counted these or not when it answers.
+// learn compares the units that the API reports as left with those that the store counted when it admitted the call and those that this
+// process has charged since, without the call's own: the API may or may not have counted these when it answered.
 func (c *buckets) learn(call Call, counted []sash.LimitResult, quotas []quota, now time.Time) {
 	b := c.lock(call.Key)
 	defer c.mu.Unlock()
@@ -177,7 +177,7 @@ func (c *buckets) learn(call Call, counted []sash.LimitResult, quotas []quota, n
 	}
 }
 
-// describes reports whether a quota corresponds to a limit: by its window, or by its units, or because there is no other limit.
+// describes reports whether a quota is that of a limit: by its window, by its units, or because there is no other limit.
 func describes(q quota, l sash.Limit, call Call) bool {
 	switch {
 	case q.unit != call.Unit:
@@ -188,8 +188,8 @@ func describes(q quota, l sash.Limit, call Call) bool {
 	return len(call.Limits) == 1 || q.limit == l.Units
 }
 
-// explained reports whether a refusal's fields say why: that a limit of the call has nothing left, or that each has room,
-// so that the reason is another one. Fields of a quota with other units, such as that of a day, say neither.
+// explained reports whether fields explain a refusal: a limit of the call has nothing left, or each limit has room, so the
+// reason is another one. Fields of a quota with other units, such as that of a day, say neither.
 func explained(call Call, quotas []quota) bool {
 	room := 0
 	for _, l := range call.Limits {

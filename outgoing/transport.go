@@ -23,20 +23,21 @@ const longestDay = 25 * time.Hour
 type Options struct {
 	// Base sends the requests. Nil is http.DefaultTransport.
 	Base http.RoundTripper
-	// Refuse fails a request at once when a limit has no room. By default it waits, in the order in which requests were
-	// made, over all processes. When the context's deadline, or MaxWait, is earlier than its turn it fails at once.
+	// Refuse fails a request at once when a limit has no room. By default it waits for its turn, in the order in which the requests of
+	// all processes were made. It fails at once if its turn comes after the context's deadline or MaxWait.
 	Refuse bool
 	// MaxWait is the longest that a request waits for room before one attempt. Zero is as long as the context allows.
 	MaxWait time.Duration
-	// Spread is by how much the ways of two requests can differ, from a charge in the store to the arrival at the API. Windows are longer
-	// by it at the store, so that limits hold at the API. Zero learns it for each bucket from what requests take: a tenth of the window
-	// and at most a second at first, later at most a quarter of the window and two seconds. Negative is none. Calendar limits, and
-	// algorithms that approximate, have none.
+	// Spread is the most by which two requests can differ in the time from their charge in the store to their arrival at the API. Windows
+	// in the store are longer by it, so that limits hold at the API. Zero learns it for each bucket from how long requests take: at first
+	// a tenth of the window, a second at most; later at most a quarter of the window, two seconds at most. Negative is none. Calendar
+	// limits and approximate algorithms have none.
 	Spread time.Duration
-	// InFlight is the most requests of a bucket that are in flight at once, over all processes, as Units, and the longest time that one
-	// takes as Window, such as sash.Every(100, 10*time.Minute). A request takes its slot before it asks for room, and gives it back, with
-	// a round trip, when its response's body ends or is closed. The Window begins anew when it is sent, if the store extends slots. It
-	// counts for the Account of a call or else its Key, and for all credentials of a Pool. The zero Limit is none.
+	// InFlight limits the requests of a bucket that are in flight at once, over all processes. Units is their number, and Window the
+	// longest time that one takes, such as sash.Every(100, 10*time.Minute). A request takes a slot before it asks for room, and gives it
+	// back, with a round trip, when its response's body ends or is closed. The Window restarts when the request is sent, if the store can
+	// extend slots. Requests count by the Account of their call, or else its Key; the credentials of a Pool count together. The zero
+	// Limit is none.
 	InFlight sash.Limit
 	// Prefix keeps the keys of one part of an application apart, as in [sash.Options].
 	Prefix string
@@ -48,20 +49,20 @@ type Options struct {
 	Observer sash.Observer
 	// Profile says how the API describes its quotas. The zero Profile reads the usual fields.
 	Profile Profile
-	// KeepLimits makes a refusal that does not say why a cool-down and nothing else. Otherwise refusals that agree lower a limit for a
-	// time: see What it learns in the documentation of this package. Fields that state a lower limit lower it in any case.
+	// KeepLimits makes an unexplained refusal a cool-down and nothing else. Otherwise refusals that agree lower a limit for a time: see
+	// What it learns in the documentation of this package. Fields that state a lower limit always lower it.
 	KeepLimits bool
 	// MaxCoolDown is the longest cool-down, whatever the API asks for: a second to 25 hours, the same in all processes. Zero is an hour,
-	// or 25 hours, the length of the longest day, when the Profile says that quotas are reset each day or month.
+	// or 25 hours, the longest day, if the Profile says that quotas are reset each day or month.
 	MaxCoolDown time.Duration
 	// Retries says which responses are retried. The zero value is none.
 	Retries Retries
-	// Unavailable decides on a request when the store fails: when it returns nil the request is sent without a charge, and an error is
-	// returned to the caller. A nil Unavailable returns the store's error, which is sash.ErrUnavailable.
+	// Unavailable decides on a request when the store fails: nil sends it without a charge, and an error is returned to the caller. A nil
+	// Unavailable returns the store's error, which is sash.ErrUnavailable.
 	Unavailable func(req *http.Request, call Call, err error) error
 }
 
-// A Transport holds requests to the limits of the API that they go to. It is safe for concurrent use and has nothing to close.
+// A Transport sends requests within the limits of their API. It is safe for concurrent use and has nothing to close.
 type Transport struct {
 	base    http.RoundTripper
 	route   Route
@@ -76,9 +77,9 @@ type Transport struct {
 	budget  budget
 }
 
-// New returns a transport that charges requests to store. The limits, at least one, are those of each bucket whose Call has none of its
-// own. A nil opts is the default. The error is [sash.ErrInvalidLimit], [sash.ErrInvalidKey] for a nil route, as [Everything] returns for a key that names
-// nothing, or says which option is wrong. New does no I/O. It panics if store is nil.
+// New returns a transport that charges requests to store. The limits, at least one, apply to each bucket whose Call has none of its own.
+// A nil opts is the default. The error is [sash.ErrInvalidLimit], [sash.ErrInvalidKey] for a nil route, as [Everything] returns for an
+// invalid key, or says which option is wrong. New does no I/O. It panics if store is nil.
 func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (*Transport, error) {
 	if driver.Nil(store) {
 		panic("outgoing: New needs a store, such as memstore.New(nil)")
@@ -130,7 +131,7 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 }
 
 // RoundTrip implements [http.RoundTripper]. Its own errors are [*sash.LimitedError], [*CoolDownError], [sash.ErrUnavailable] and others
-// of AllowAll, that of the route, and that of the context: then the request was not sent, or not sent again.
+// of AllowAll, the route's and the context's. After one of them the request was not sent, or not sent again.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	call, err := t.route(req)
 	if errors.Is(err, ErrExempt) {
@@ -144,7 +145,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if call.Pool != nil && originOf(req.URL) != call.Pool.origin {
-		if req.Response != nil { // a redirect has led away from the pool's origin, and is followed without a credential
+		if req.Response != nil { // a redirect away from the pool's origin is followed without a credential
 			return t.base.RoundTrip(req)
 		}
 		closeBody(req)
@@ -231,7 +232,7 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 	return res, call, wanted, nil
 }
 
-// send sends a request, with the credential of its call if that has one. The response does not return it.
+// send sends a request, with the credential of its call if that has one. The response does not contain it.
 func (t *Transport) send(req *http.Request, call Call) (*http.Response, error) {
 	if call.credential == nil {
 		return t.base.RoundTrip(req)
