@@ -91,7 +91,7 @@ func (c *buckets) refused(call Call, counted []sash.LimitResult, wanted pause, s
 		return l, low, false
 	}
 	learnt.held = low
-	b.learn(l, learnt)
+	b.learn(l, learnt, now)
 	return l, low, true
 }
 
@@ -111,7 +111,7 @@ func (c *buckets) served(call Call, counted []sash.LimitResult, sent time.Time) 
 		suspected := known.held.suspected && !known.held.risen(sent) && !sent.Before(known.held.since())
 		if suspected && (used == l.Units || known.held.exceeds(used-call.Cost)) {
 			known.held = level{}
-			b.learn(l, known)
+			b.learn(l, known, sent)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func (b *bucket) hold(l sash.Limit, low level, now time.Time) bool {
 	lower := !low.suspected && (!known.held.lowers(now) || low.now(l, now) < known.held.now(l, now))
 	if lower || !there {
 		known.held = low
-		b.learn(l, known)
+		b.learn(l, known, now)
 	}
 	return lower
 }

@@ -18,9 +18,9 @@ type holder struct {
 	taken time.Time
 }
 
-// fly sends a request once, as attempt does, and holds a slot from before the decision until the response's body has ended.
+// withSlot sends a request once, as attempt does, and holds a slot from before the decision until the response's body has ended.
 // It takes the slot first, so that the request is sent as soon as it is charged.
-func (t *Transport) fly(req *http.Request, call Call, patience time.Duration) (*http.Response, Call, pause, error) {
+func (t *Transport) withSlot(req *http.Request, call Call, patience time.Duration) (*http.Response, Call, pause, error) {
 	if t.slots == nil {
 		return t.attempt(req, call, patience)
 	}

@@ -2,6 +2,7 @@ package outgoing
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -32,10 +33,12 @@ type window struct {
 
 func (b *bucket) known(l sash.Limit) levels { return b.levels[window{l.Window, l.Period}] }
 
-func (b *bucket) learn(l sash.Limit, known levels) {
+// learn sets the levels of a limit, and drops all that have risen: a route may return other limits for each call.
+func (b *bucket) learn(l sash.Limit, known levels, now time.Time) {
 	if b.levels == nil {
 		b.levels = map[window]levels{}
 	}
+	maps.DeleteFunc(b.levels, func(_ window, c levels) bool { return c.fallen.risen(now) && c.held.risen(now) })
 	b.levels[window{l.Window, l.Period}] = known
 	b.keep(known.fallen.ends())
 	b.keep(known.held.ends())
@@ -171,7 +174,7 @@ func (c *buckets) learn(call Call, counted []sash.LimitResult, quotas []quota, n
 			known := b.known(l)
 			if units < l.Units && (known.fallen.risen(now) || units < known.fallen.now(l, now)) {
 				known.fallen = level{units: units, at: now, span: span(l)}
-				b.learn(l, known)
+				b.learn(l, known, now)
 			}
 		}
 	}

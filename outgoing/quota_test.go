@@ -245,3 +245,15 @@ func TestWhatIsKnownOfBucketsIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// The levels of a bucket are few, whatever limits its calls have.
+func TestLevelsThatHaveRisenAreForgotten(t *testing.T) {
+	b := new(bucket)
+	for i := range 100 {
+		now := noon.Add(time.Duration(i) * time.Minute)
+		b.learn(sash.Every(2, time.Duration(i+1)*time.Second), levels{held: held(1, 20*time.Second, now)}, now)
+	}
+	if len(b.levels) != 1 {
+		t.Errorf("there are %d levels, and one holds", len(b.levels))
+	}
+}

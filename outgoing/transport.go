@@ -157,7 +157,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		patience = 0
 	}
 	for attempt := 0; ; attempt++ {
-		res, used, wanted, err := t.fly(req, call, patience)
+		res, used, wanted, err := t.withSlot(req, call, patience)
 		if err != nil {
 			return nil, err
 		}
