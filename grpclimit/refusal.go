@@ -16,7 +16,7 @@ import (
 )
 
 // refusal returns the status of a refused call: RetryInfo, and a QuotaFailure with one violation for each
-// limit that refused. Its message describes the one with the longest retry time. Nothing in it tells of the key.
+// limit that refused. Its message describes the one with the longest retry time. It does not contain the key.
 func refusal(d *middleware.Decision[Call]) *status.Status {
 	failure := &errdetails.QuotaFailure{}
 	var retry, longest time.Duration
@@ -50,8 +50,8 @@ func refusal(d *middleware.Decision[Call]) *status.Status {
 	return withRetry(codes.ResourceExhausted, message, retry, failure)
 }
 
-// fail returns the status of a call without a decision: nil when it goes on all the same. The status has only
-// what a caller can act on; err may name the store.
+// fail returns the status of a call without a decision, or nil if it goes on anyway. The status says only what a
+// caller can act on; err may name the store.
 func (o *ServerOptions) fail(call Call, err error) *status.Status {
 	if gone := call.Context.Err(); gone != nil {
 		return status.FromContextError(gone)

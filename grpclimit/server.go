@@ -26,7 +26,7 @@ type ServerOptions struct {
 	Cost func(call Call) int64
 	// Outcome distinguishes failures from successes, where a layer charges Failures. Nil is ByCode.
 	Outcome OutcomeFunc
-	// FailOpen admits calls while the store fails: there is no limit at all then. It suits limits that are a courtesy
+	// FailOpen admits calls while the store fails: nothing is limited then. It suits limits that are a courtesy
 	// rather than a protection, and is an error beside a layer of Failures. Watch OnError. By default calls end with
 	// Unavailable and a random RetryInfo of 5 to 10 seconds.
 	FailOpen bool
@@ -39,13 +39,13 @@ type ServerOptions struct {
 	OnError func(call Call, err error)
 }
 
-// A ServerInterceptor holds the calls that a server receives to limits. It is safe for concurrent use.
+// A ServerInterceptor limits the calls that a server receives. It is safe for concurrent use.
 type ServerInterceptor struct {
 	calls *middleware.Gate[Call]
 	opts  ServerOptions
 }
 
-// NewServerInterceptor returns an interceptor that holds every key to the limiter's limits. A nil opts is
+// NewServerInterceptor returns an interceptor that applies the limiter's limits to every key. A nil opts is
 // the default. It panics if limiter or key is nil.
 func NewServerInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ServerOptions) (*ServerInterceptor, error) {
 	if key == nil {
@@ -54,7 +54,7 @@ func NewServerInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ServerOption
 	return NewServerLayers(limiter, []Layer{{Key: key}}, opts)
 }
 
-// NewServerLayers returns an interceptor that holds a call to the limits of every layer that applies to it: see [middleware.NewGate].
+// NewServerLayers returns an interceptor that checks a call against the limits of every layer that applies to it: see [middleware.NewGate].
 // On a Redis Cluster see [sash.KeyTogether]. The error says which layer or option is wrong. It panics if limiter is nil.
 func NewServerLayers(limiter *sash.Limiter, layers []Layer, opts *ServerOptions) (*ServerInterceptor, error) {
 	if limiter == nil {
@@ -91,8 +91,8 @@ func (s *ServerInterceptor) Stream(srv any, stream grpc.ServerStream, info *grpc
 	return s.serve(call, func() error { return handler(srv, stream) })
 }
 
-// serve runs the handler of a call that is admitted and settles what it holds, also when the handler panics; the panic
-// goes on. It returns the handler's error, or the status of a call that does not go on.
+// serve runs the handler of an admitted call and settles what it holds, also if the handler panics; the panic goes on.
+// It returns the handler's error, or the status of a call that does not go on.
 func (s *ServerInterceptor) serve(call Call, handler func() error) error {
 	d, err := s.calls.Decide(call.Context, call)
 	switch {
@@ -111,7 +111,7 @@ func (s *ServerInterceptor) serve(call Call, handler func() error) error {
 	}
 	end := status.New(codes.Internal, "the handler panicked")
 	defer func() {
-		outcome := Failed // also when the Outcome function panics; a slot is released all the same
+		outcome := Failed // also if the Outcome function panics; a slot is released anyway
 		defer func() { d.Settle(call.Context, outcome) }()
 		if d.Charges(Failures) {
 			outcome = s.opts.Outcome(call, end)
@@ -155,7 +155,7 @@ type OutcomeFunc func(call Call, end *status.Status) Outcome
 //
 // A client that leaves, or whose deadline passes, has Failed too, because the handler may have got far enough: an attacker
 // gains nothing by ending an attempt early. So DeadlineExceeded is Failed if the call's own deadline has passed, and Neutral if it was
-// one of the handler's. Where clients usually end streams by leaving, an OutcomeFunc of your own has to tell that from an attack.
+// one of the handler's. If clients usually end streams by leaving, an OutcomeFunc of your own has to tell that from an attack.
 func ByCode(call Call, end *status.Status) Outcome {
 	switch end.Code() {
 	case codes.OK:
@@ -171,7 +171,7 @@ func ByCode(call Call, end *status.Status) Outcome {
 	return Neutral
 }
 
-// endOf returns the status with which a call ends whose handler returned err.
+// endOf returns the status of a call whose handler returned err.
 func endOf(call Call, err error) *status.Status {
 	if err == nil {
 		err = call.Context.Err()

@@ -25,15 +25,13 @@ type Denial struct {
 	Status int
 	// Result is the decision behind a 429, and zero otherwise.
 	Result sash.Result
-	// Policies are the names of the limits that refused, as in the fields. Empty unless a 429, and with
-	// NoFields.
+	// Policies are the names of the limits that refused, as in the fields. It is empty unless a 429, and with NoFields.
 	Policies []string
 	// RetryAfter is when to retry: for a 429 that of the Result, but a second for a limit on requests
 	// in flight that does not block; 5 to 10 seconds for a 503; zero otherwise. The header
 	// Retry-After has it in whole seconds.
 	RetryAfter time.Duration
-	// Err is why there is no decision. It is nil for 429. Clients should not see it: it may
-	// name the store.
+	// Err is why there is no decision. It is nil for 429. Clients should not see it: it may name the store.
 	Err error
 }
 
@@ -74,7 +72,7 @@ func (d Denial) Write(w http.ResponseWriter) {
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(d.Status)
-	_, _ = w.Write(body) // a client that does not read it is denied all the same
+	_, _ = w.Write(body) // a client that does not read it is denied anyway
 }
 
 func inSeconds(d time.Duration) string {
@@ -84,7 +82,7 @@ func inSeconds(d time.Duration) string {
 	return "1 second"
 }
 
-// wholeSeconds rounds up, so that a client that waits that long waits long enough.
+// wholeSeconds rounds up, so that a client waits long enough.
 func wholeSeconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
@@ -96,7 +94,7 @@ func setRetryAfter(h http.Header, d time.Duration) {
 	h.Set("Retry-After", strconv.FormatInt(max(1, wholeSeconds(d)), 10))
 }
 
-// statusClientClosed is how access logs write "the client closed the request"; no client receives it.
+// statusClientClosed is what access logs show for "the client closed the request"; no client receives it.
 const statusClientClosed = 499
 
 func (o *Options) fail(w http.ResponseWriter, r *http.Request, err error, next http.Handler) {

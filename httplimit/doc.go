@@ -24,7 +24,7 @@
 //	503  the store failed, unless Options.FailOpen; with Retry-After
 //	400  the request has no key (ErrNoKey) or a bad one (ErrBadKey), or costs more units than a limit has, so that it can never be admitted
 //	500  the key function, the cost or the limits are wrong
-//	499  the client has gone before the handler could run; only the access log has it
+//	499  the client left before the handler could run; only the access log shows it
 //
 // A failure is never a 429: that would blame the client.
 //

@@ -28,10 +28,10 @@ import (
 // for a month. Its time runs to the end of the period, and that of a fixed window to the window's end.
 //
 // A limit on requests in flight has no time. Draft11 writes it with qu="concurrent-requests" and without w and t. The older
-// dialects cannot express it: they omit it, and where it alone refused they send only Retry-After.
+// dialects cannot express it: they omit it, and if it alone refused they send only Retry-After.
 //
-// Where two middlewares are around one handler, the inner one adds its limits to the lists of Draft11
-// for a request that it admits. Otherwise it replaces the fields of the outer one.
+// If two middlewares wrap one handler, the inner one adds its limits to the lists of Draft11 for a request that it admits. Otherwise it
+// replaces the fields of the outer one.
 type Dialect uint8
 
 // The dialects.
@@ -85,7 +85,7 @@ func (d Dialect) Set(h http.Header, limits []sash.LimitResult, at time.Time) {
 	d.write(h, quotas, at)
 }
 
-// write sets the fields of the dialect for a decision, which was made at an instant of the store's clock.
+// write sets the dialect's fields for a decision that was made at a time of the store's clock.
 func (d Dialect) write(h http.Header, quotas []quota, at time.Time) {
 	if d == NoFields || len(quotas) == 0 {
 		return
@@ -134,7 +134,7 @@ func (d Dialect) write(h http.Header, quotas []quota, at time.Time) {
 	}
 }
 
-// tightest returns the limit for a dialect with room for one, or nil if it can express none.
+// tightest returns the limit that a dialect with room for one reports, or nil if it can express none.
 func tightest(quotas []quota) (best *quota) {
 	for i := range quotas {
 		q := &quotas[i]
@@ -221,7 +221,7 @@ func fieldName(name string) string {
 	return b.String()
 }
 
-// The names of the fields as the keys of a Header, so that setting them does not convert them each time.
+// The names of the fields as keys of a Header, so that setting them needs no conversion.
 const (
 	fieldState  = "Ratelimit"
 	fieldPolicy = "Ratelimit-Policy"
@@ -246,7 +246,7 @@ func appendName(b []byte, q *quota) []byte {
 	return append(appendEscaped(b, q.name), '"')
 }
 
-// appendEscaped appends the characters of a String. Those that a String cannot have are escaped already, by fieldName.
+// appendEscaped appends the characters of a String. The fieldName function has escaped those that a String cannot have.
 func appendEscaped(b []byte, s string) []byte {
 	for i := range len(s) {
 		if s[i] == '"' || s[i] == '\\' {
@@ -257,7 +257,7 @@ func appendEscaped(b []byte, s string) []byte {
 	return b
 }
 
-// appendInteger appends a number behind what comes before it, such as the name of a parameter.
+// appendInteger appends a prefix, such as the name of a parameter, and a number.
 func appendInteger(b []byte, before string, n int64) []byte {
 	return strconv.AppendInt(append(b, before...), n, 10)
 }

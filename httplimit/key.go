@@ -25,7 +25,7 @@ var (
 	ErrBadKey = middleware.ErrBadKey
 )
 
-// field returns a header, or why a header of that name is never there.
+// field returns the header of that name. The error is for a name that no header has.
 func field(name string) (f middleware.Field[*http.Request], err error) {
 	if name == "" {
 		return f, errors.New("httplimit: a header needs a name")
@@ -40,9 +40,9 @@ func field(name string) (f middleware.Field[*http.Request], err error) {
 // Shared returns one key for all requests, for limits on all clients together.
 func Shared(name string) KeyFunc { return middleware.Shared[*http.Request](name) }
 
-// Header returns the value of a header as the key: see [middleware.Field.Key]. Whoever can choose the header can choose the
-// key, so it has to come from a trusted peer, such as your gateway. net/http does not keep Host among the headers: that name
-// is an error on every request, and so is an empty one.
+// Header returns the value of a header as the key: see [middleware.Field.Key]. A client that can choose the header can choose
+// the key, so the header must come from a trusted peer, such as your gateway. net/http does not keep Host among the headers:
+// that name is an error on every request, and so is an empty one.
 func Header(name string) KeyFunc {
 	f, err := field(name)
 	if err != nil {
@@ -63,14 +63,14 @@ func APIKey(header string, hmacKey []byte) (KeyFunc, error) {
 	return f.APIKey(hmacKey)
 }
 
-// User returns the authenticated user as the key, whom an authentication that ran before has stored in the request's context.
-// The function returns false when there is none. A nil function is an error on every request.
+// User returns the authenticated user as the key. The user function reads it from the request's context, where an earlier
+// authentication stored it, and returns false if there is none. A nil function is an error on every request.
 func User(user func(context.Context) (id string, ok bool)) KeyFunc {
 	return middleware.User((*http.Request).Context, user)
 }
 
 // Pattern returns the pattern that the router matched, such as "GET /items/{id}", as the key: one
-// subject a route, however many paths it has. The middleware has to run behind the router: around a
+// subject per route, however many paths it has. The middleware must run behind the router: around a
 // handler given to http.ServeMux, or with chi's With. In front of a ServeMux use [PatternOf].
 func Pattern(r *http.Request) (string, error) {
 	if r.Pattern == "" {

@@ -27,16 +27,15 @@ type Options struct {
 	Cost func(r *http.Request) int64
 	// Outcome distinguishes failures from successes, where a layer charges Failures. Nil is ByStatus.
 	Outcome OutcomeFunc
-	// FailOpen admits requests while the store fails, without fields: there is no limit at all then. When a deadline of
-	// the server ended the decision, the handler has no time left. It suits limits that are a courtesy rather than a
+	// FailOpen admits requests while the store fails, without fields: nothing is limited then. If a deadline of the
+	// server ended the decision, the handler has no time left. It suits limits that are a courtesy rather than a
 	// protection, and is an error beside a layer of Failures. Watch OnError. By default requests are answered with 503 and
 	// a random Retry-After of 5 to 10 seconds: a store often fails under load, when a limit has something to protect.
 	FailOpen bool
 	// Timeout is the longest that a decision may take, and that a response waits for the release of a charge. A slower
 	// store has failed. Zero is a second; negative is as long as the request's context allows, and a second for a release.
 	Timeout time.Duration
-	// Denied answers the requests that do not go on. Retry-After and the fields of the dialect are set
-	// already. Nil is Denial.Write.
+	// Denied answers the requests that do not go on. Retry-After and the dialect's fields are already set. Nil is Denial.Write.
 	Denied func(w http.ResponseWriter, r *http.Request, d Denial)
 	// OnError receives every error: the store's, also when FailOpen hides it from the client or the request has been
 	// answered already, and those of wrong keys, costs and limits. It does not receive what any client can cause: refusals,
@@ -45,7 +44,7 @@ type Options struct {
 	OnError func(r *http.Request, err error)
 }
 
-// New returns a middleware that holds every key to the limiter's limits.
+// New returns a middleware that applies the limiter's limits to every key.
 //
 // Requests with the same store, [sash.Options].Prefix and key count together, whichever middleware they pass: without a Prefix
 // a login with 5 a minute is refused after 5 requests to the API. Give each limiter a Prefix of its own, or each [Layer] a Name.
@@ -58,7 +57,7 @@ func New(limiter *sash.Limiter, key KeyFunc, opts *Options) (Middleware, error) 
 	return NewLayers(limiter, []Layer{{Key: key}}, opts)
 }
 
-// NewLayers returns a middleware that holds a request to the limits of every layer that applies to it: see [middleware.NewGate].
+// NewLayers returns a middleware that checks a request against the limits of every layer that applies to it: see [middleware.NewGate].
 // On a Redis Cluster see [sash.KeyTogether]. The error says which layer or option is wrong. It panics if limiter is nil.
 func NewLayers(limiter *sash.Limiter, layers []Layer, opts *Options) (Middleware, error) {
 	if limiter == nil {
@@ -119,7 +118,7 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 		w.WriteHeader(statusClientClosed)
 		return
 	}
-	if d.Result.Source != sash.FromPolicy { // which counted nothing, so there is nothing to report
+	if d.Result.Source != sash.FromPolicy { // a failure mode counts nothing, so there is nothing to report
 		g.opts.Dialect.write(w.Header(), quotas, d.Result.At)
 	}
 	if !d.Held() {
@@ -133,7 +132,7 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	}
 	returned := false
 	defer func() {
-		outcome := Failed // also when the Outcome function panics; a slot is released all the same
+		outcome := Failed // also if the Outcome function panics; a slot is released anyway
 		defer func() { d.Settle(r.Context(), outcome) }()
 		if rec != nil {
 			outcome = g.opts.Outcome(r, rec.final(returned, r.Context().Err()), w.Header())
@@ -208,8 +207,7 @@ func (s *statusRecorder) Write(p []byte) (int, error) {
 	return s.ResponseWriter.Write(p)
 }
 
-// FlushError sends the header, as net/http does, unless the writer below cannot flush: then a status can
-// still come.
+// FlushError sends the header, as net/http does. If the writer below cannot flush, a status can still follow.
 func (s *statusRecorder) FlushError() error {
 	err := http.NewResponseController(s.ResponseWriter).Flush()
 	if !errors.Is(err, http.ErrNotSupported) {

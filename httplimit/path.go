@@ -15,25 +15,24 @@ import (
 	"example.com/sash/middleware"
 )
 
-// A PathFold says which spellings of a path count as one. What a handler or a server behind it takes for one path has
-// to count as one: otherwise /LOGIN goes around the limit of /login. To fold more than the server does is safe while no
+// A PathFold says which spellings of a path count as one. Spellings that a handler, or a server behind it, takes for one
+// path must count as one: otherwise /LOGIN evades the limit of /login. Folding more than the server does is safe while no
 // path has a more generous limit than the others: /health;slug has that of /health, though a server that does not fold
 // the semicolon runs another handler. If limits differ by path, reject such spellings in front, or use [Pattern].
 type PathFold uint8
 
 // How paths are folded. All of them decode the path, join slashes, and follow dot segments.
 const (
-	// FoldAll does what KeepCase does, and makes letters small, as IIS and the file systems of Windows and macOS do.
-	// It does not fold short names of Windows (/LOGIN~1), names of streams (/login::$DATA), or what follows the name
-	// of a script (/login.php/x): reject those in front.
+	// FoldAll does what KeepCase does, and lowers the case, as IIS and the file systems of Windows and macOS do. It does
+	// not fold short names of Windows (/LOGIN~1), names of streams (/login::$DATA), or what follows the name of a script
+	// (/login.php/x): reject those in front.
 	FoldAll PathFold = iota
-	// KeepCase leaves letters as they are. A segment ends at a semicolon (Tomcat, Jetty, Spring), without spaces
-	// around it and dots behind it (Windows). A backslash is a slash (IIS). Encodings are followed however deep
-	// they are: %25, %u002F, full-width forms. The path ends at a question mark or number sign that is encoded, as it
-	// does for a server behind one that decodes. Invisible characters are left out. Where a parent directory leads can
-	// depend on the server, as in /x/..;/a and /x/%252e%252e/a: such a path is [ErrBadKey], and so is one with a zero
-	// byte, or with bytes that are not UTF-8, such as a lone %E9. Browsers send none of them, unless a link in Latin-1
-	// has them.
+	// KeepCase leaves letters as they are. A segment ends at a semicolon (Tomcat, Jetty, Spring), and loses spaces around
+	// it and dots after it (Windows). A backslash is a slash (IIS). Encodings are decoded however deep they are: %25,
+	// %u002F, full-width forms. The path ends at an encoded question mark or number sign, as it does for a server behind
+	// one that decodes. Invisible characters are dropped. Where a parent directory leads can depend on the server, as in
+	// /x/..;/a and /x/%252e%252e/a: such a path is [ErrBadKey], and so is one with a zero byte, or with bytes that are not
+	// UTF-8, such as a lone %E9. Browsers send none of these, except from a link in Latin-1.
 	KeepCase
 	// CleanOnly decodes once, joins slashes and follows dot segments, and nothing else. It suits a server that
 	// gives different answers to /a and /a;b.
@@ -115,7 +114,7 @@ func (f PathFold) Fold(escaped string) (string, error) {
 	for segment := range strings.SplitSeq(after, "/") {
 		lost = lost || name(segment) == ".."
 	}
-	// Of one segment or two, or none, a parent directory removes another one.
+	// If servers disagree on the segments before a parent directory, they disagree on the one that it removes.
 	if lost || parents > 0 && (vanished || parents != plainParents(escaped) || strings.Count(decoded, "/") != strings.Count(escaped, "/")) {
 		return "", fmt.Errorf("%w: where the path's parent directories lead depends on the server", ErrBadKey)
 	}
@@ -126,8 +125,8 @@ func (f PathFold) Fold(escaped string) (string, error) {
 	return folded, nil
 }
 
-// text decodes a path, without what cannot be seen in it. Bytes that are not UTF-8 are an error, because servers take
-// them for Latin-1, leave them out, or decode them all the same: no key is right for all of those.
+// text decodes a path and drops its invisible characters. Bytes that are not UTF-8 are an error, because servers take
+// them for Latin-1, drop them, or decode them anyway: no key is right for all of those.
 func text(escaped string) (string, error) {
 	decoded := decodeAll(escaped)
 	if !utf8.ValidString(decoded) {
@@ -156,14 +155,14 @@ func name(segment string) string {
 
 func blank(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) }
 
-// invisible says whether file systems that fold case may ignore the character.
+// invisible reports whether file systems that fold case may ignore the character.
 func invisible(c rune) bool {
 	return c >= utf8.RuneSelf && unicode.In(c, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
 }
 
 func foldCase(c rune) rune { return unicode.ToLower(unicode.ToUpper(c)) }
 
-// plainParents counts the segments of a path that every server takes for the parent directory.
+// plainParents counts the segments that every server takes for the parent directory.
 func plainParents(escaped string) (n int) {
 	for segment := range strings.SplitSeq(escaped, "/") {
 		if len(segment) <= len("%2e%2e") && strings.ReplaceAll(strings.ToLower(segment), "%2e", ".") == ".." {
@@ -173,8 +172,8 @@ func plainParents(escaped string) (n int) {
 	return n
 }
 
-// decodeAll decodes a path until there is nothing left to decode, in one pass: a byte that completes an encoding
-// together with those before it is replaced, and so is what that completes.
+// decodeAll decodes a path in one pass until there is nothing left to decode: it replaces a byte that completes an encoding
+// with those before it, and then the encoding that this completes.
 func decodeAll(s string) string {
 	out := make([]byte, 0, len(s))
 	for i := range len(s) {

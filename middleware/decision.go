@@ -48,7 +48,7 @@ func (d *Decision[R]) LayerOf(limits []sash.LimitResult, i int) *Layer[R] {
 	if last == len(d.claims)-1 {
 		return d.claims[subject].layer
 	}
-	// A store that decides one by one reports only the subject that refused. Its key has the limiter's prefix.
+	// A store that decides one after the other reports only the subject that refused. Its key has the limiter's prefix.
 	matches := func(c claim[R]) int {
 		if !strings.HasSuffix(limits[i].Key, c.subject.Key) {
 			return 0
@@ -58,9 +58,9 @@ func (d *Decision[R]) LayerOf(limits []sash.LimitResult, i int) *Layer[R] {
 	return slices.MaxFunc(d.claims, func(a, b claim[R]) int { return matches(a) - matches(b) }).layer
 }
 
-// Settle releases what the request holds and its outcome does not charge, all at once. It does so also when ctx has
-// ended. The caller waits for it no longer than for a decision; a slower release goes on in the background, for a second
-// in all. Call it once, when the handler has returned or panicked.
+// Settle releases the charges that the request holds and its outcome does not keep, all at once, also if ctx has ended. It
+// returns after as long as a decision may take; a slower release goes on in the background, for a second in all. Call it
+// once, when the handler has returned or panicked.
 func (d *Decision[R]) Settle(ctx context.Context, outcome Outcome) {
 	if !d.Held() {
 		return
@@ -91,11 +91,11 @@ func (d *Decision[R]) Settle(ctx context.Context, outcome Outcome) {
 	<-waiting.Done()
 }
 
-// defaultTimeout is the longest that a decision may take, and a release, also after the client has gone.
+// defaultTimeout is the longest that a decision or a release may take, also after the client has left.
 const defaultTimeout = time.Second
 
-// RetryAfter returns when a client should retry after a failure of the store: a random time from 5 to 10 seconds, so
-// that clients that failed together do not return together.
+// RetryAfter returns how long a client should wait after a failure of the store: a random 5 to 10 seconds, so that clients
+// that failed together do not return together.
 func RetryAfter() time.Duration { return 5*time.Second + rand.N(5*time.Second+1) }
 
 // A FuncError is an error of a function that the application gave to a middleware, such as a [KeyFunc].

@@ -37,7 +37,7 @@ type GateOptions[R any] struct {
 }
 
 // NewGate returns a gate that decides on all layers that apply to a request at once, all or nothing, whatever each of them charges: at
-// most [sash.MaxSubjects]. Their keys live under the limiter's prefix and are counted with its algorithm. The error says which is wrong.
+// most [sash.MaxSubjects]. Their keys have the limiter's prefix and are counted by its algorithm. The error says which layer is wrong.
 func NewGate[R any](limiter *sash.Limiter, layers []Layer[R], opts GateOptions[R]) (*Gate[R], error) {
 	if limiter == nil {
 		return nil, errors.New("a middleware needs a limiter, from sash.New")
@@ -105,7 +105,7 @@ func (g *Gate[R]) Decide(ctx context.Context, r R) (Decision[R], error) {
 		err = &sash.StoreError{Err: err}
 	}
 	if err == nil && d.Result.Source == sash.FromPolicy && d.Charges(Failures) {
-		// Whatever the failure mode of the store is, guesses that nothing counts are not admitted.
+		// Guesses that nothing counts are not admitted, whatever the store's failure mode.
 		d.held, err = nil, &sash.StoreError{Err: fmt.Errorf("failures are not counted: %w", d.Result.Cause)}
 	}
 	return d, err

@@ -42,9 +42,8 @@ func Shared[R any](name string) KeyFunc[R] {
 	return func(R) (string, error) { return key, nil }
 }
 
-// User returns the authenticated user as the key. It calls user with the request's context, where an
-// authentication has stored the user; user returns false when there is none. A nil user fails every
-// request.
+// User returns the authenticated user as the key. The user function reads it from the request's context, where an
+// authentication stored it, and returns false if there is none. A nil user fails every request.
 func User[R any](contextOf func(R) context.Context, user func(context.Context) (id string, ok bool)) KeyFunc[R] {
 	if user == nil {
 		return Invalid[R]("sash: User needs a function that finds the user in the context")
@@ -70,8 +69,8 @@ type Field[R any] struct {
 	Binary bool
 }
 
-// Key returns the field's value as the key. Whoever can choose the value can choose the key, so it has to
-// come from a trusted peer, such as a gateway, which replaces what the client sent. A request without a value,
+// Key returns the field's value as the key. A client that can choose the value can choose the key, so it must
+// come from a trusted peer, such as a gateway that replaces what the client sent. A request without a value,
 // or with a blank one, has no key; several values are [ErrBadKey]. A comma is part of the value.
 func (f Field[R]) Key() KeyFunc[R] {
 	name := strings.ToLower(f.Name)
@@ -112,7 +111,7 @@ func (f Field[R]) APIKey(hmacKey []byte) (KeyFunc[R], error) {
 	}, nil
 }
 
-// single returns the field's only value. Of several, it cannot know which the application uses.
+// single returns the field's only value. It cannot know which of several the application uses.
 func (f Field[R]) single(r R) (string, error) {
 	values := f.Values(r)
 	if len(values) > 1 {
@@ -124,8 +123,8 @@ func (f Field[R]) single(r R) (string, error) {
 	return strings.TrimSpace(values[0]), nil
 }
 
-// bearerToken returns the token of "Bearer token". Another scheme with its parameters is no key. Everything that
-// a lenient application could take for a bearer token is a bad one.
+// bearerToken returns the token of "Bearer token". Another scheme with its parameters is no key. Everything else that a
+// lenient application could take for a bearer token is a bad key.
 func (f Field[R]) bearerToken(value string) (string, error) {
 	words := strings.FieldsFunc(value, func(c rune) bool { return c == ' ' || c == '\t' || c == ',' })
 	isBearer := func(word string) bool { return strings.EqualFold(word, "Bearer") }

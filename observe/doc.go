@@ -5,19 +5,19 @@
 //	...
 //	opts := &sash.Options{Prefix: "api", Observer: observe.All(observe.Log(slog.Default()), metrics, observe.Spans(nil))}
 //
-// They see no keys, and so nothing of who was limited: see [sash.Observer]. They are safe for concurrent use and hold
-// nothing that has to be closed. The caller of a limiter waits for them, a few microseconds for each.
+// They see no keys, so they do not learn who was limited: see [sash.Observer]. They are safe for concurrent use and need
+// no closing. The caller of a limiter waits for them, a few microseconds for each.
 //
-// OpenTelemetry has no semantic conventions for rate limiting, but those of one framework (aspnetcore.rate_limiting). The
-// names here have the prefix "sash", and are those of the spans of `sash serve` where both have them. As its conventions
-// demand of all metrics, durations are in seconds, and error.type is the class of an error and absent without one.
+// OpenTelemetry has no semantic conventions for rate limiting, except those of one framework (aspnetcore.rate_limiting). The
+// names here have the prefix "sash", and match those in the spans of `sash serve` where both exist. As its conventions require of all
+// metrics, durations are in seconds, and error.type is the class of an error, and absent without one.
 //
 //	sash.prefix       the limiter: [sash.Decision].Prefix
 //	sash.outcome      allowed; refused; uncounted, admitted while the store did not answer, and not counted; or error
 //	sash.source       where the result came from: store, cache, lease, own, local or policy
 //	sash.limit        the limit that refused, by its name or as "300/1m"
 //	sash.waiting      true if the caller waits, and may ask again after a refusal
-//	sash.units        the cost; of spans alone
-//	sash.retry_after  seconds, of a refusal; of spans alone
+//	sash.units        the cost; only in spans
+//	sash.retry_after  seconds, of a refusal; only in spans
 //	error.type        of an error: unavailable, deadline_exceeded, canceled, or _OTHER
 package observe

@@ -21,8 +21,8 @@ import (
 	"example.com/sash/driver"
 )
 
-// All returns an observer that calls several, one after the other. A panic of one is dropped, and the others are called all
-// the same. A nil observer is none.
+// All returns an observer that calls several, one after the other. If one panics, the panic is dropped and the others are
+// still called. Nil observers are skipped.
 func All(observers ...sash.Observer) sash.Observer {
 	return all(slices.DeleteFunc(slices.Clone(observers), func(o sash.Observer) bool { return driver.Nil(o) }))
 }
@@ -139,17 +139,17 @@ func attributes(d *sash.Decision) []attribute.KeyValue {
 	return attrs
 }
 
-// logEvery is the least time between two lines of a prefix and an outcome, of which mostLines are remembered.
+// logEvery is the least time between two lines of a prefix and an outcome. The observer remembers mostLines of these pairs.
 const (
 	logEvery  = time.Second
 	mostLines = 1000
 )
 
-// Log returns an observer that logs refusals at level info, and at level warn calls that the store did not decide: errors,
-// and calls that were admitted without being counted. Of each prefix and outcome it logs one a second, with the number of
-// those that it did not log before; prefixes beyond a thousand have one a second together. A caller's context that ended is
-// no failure of the store, and is logged at level debug, like admissions and the refusals of callers who wait. Where the
-// logger has level debug, every decision is logged.
+// Log returns an observer that logs refusals at level info, and calls that the store did not decide at level warn: errors,
+// and calls that were admitted without being counted. It logs at most one line a second for each prefix and outcome, with
+// the number of those that it skipped before; prefixes beyond a thousand share one line a second. A caller's context that
+// ended is no failure of the store, and is logged at level debug, like admissions and the refusals of callers who wait. A
+// logger with level debug logs every decision.
 //
 // A nil logger is slog.Default, as it is at each call.
 func Log(logger *slog.Logger) sash.Observer {
@@ -216,7 +216,7 @@ func (l *logs) due(of line, now time.Time) (skipped int64, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.last[of] == nil && len(l.last) >= mostLines {
-		of.prefix = "" // prefixes are made of something that has many values
+		of.prefix = "" // something with many values is in the prefixes
 	}
 	last := l.last[of]
 	if last == nil {

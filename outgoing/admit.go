@@ -3,6 +3,7 @@ package outgoing
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -16,8 +17,7 @@ import (
 type admission struct {
 	call    Call               // with its credential, if it has a pool
 	counted []sash.LimitResult // of the call's limits; nil when the store has not counted it
-	charged time.Time          // no later than the charge or the start of the booking; zero when the store has not counted it
-	before  int64              // what this process had charged to its bucket before the decision
+	charged time.Time          // when it was charged or its booking starts, or earlier; zero when the store has not counted it
 	place   *sash.Reservation  // nil when there is nothing to give back
 }
 
@@ -35,7 +35,7 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 		if deadline, ok := ctx.Deadline(); ok {
 			within = min(within, time.Until(deadline))
 		}
-		admitted, refusal, err := t.decide(ctx, call, min(patience, max(within, 0)))
+		admitted, refusal, err := t.decide(ctx, call, max(within, 0))
 		if err != nil {
 			if err = t.tolerate(req, call, err); err == nil {
 				call, err = t.uncounted(call)
@@ -72,7 +72,7 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 	}
 }
 
-// tolerate returns nil in place of an error of the store with which Options.Unavailable sends a request all the same.
+// tolerate returns nil for an error of the store despite which Options.Unavailable sends the request.
 func (t *Transport) tolerate(req *http.Request, call Call, err error) error {
 	if errors.Is(err, sash.ErrUnavailable) && t.opts.Unavailable != nil {
 		return t.opts.Unavailable(req, call, err)
@@ -80,12 +80,12 @@ func (t *Transport) tolerate(req *http.Request, call Call, err error) error {
 	return err
 }
 
-// start sleeps until an admitted call starts, if it was booked for later. The call gives its place back when its context
-// ends, and also when the API has refused others meanwhile or its limit has been lowered: then it asks again.
+// start sleeps until an admitted call starts, if it was booked for later. The call gives its place back if its context
+// ends. If the API has refused others meanwhile, or its limit has been lowered, it gives it back and asks again.
 func (t *Transport) start(req *http.Request, admitted *admission) (again bool, err error) {
-	ctx, subjects := req.Context(), admitted.call.subjects()
+	ctx := req.Context()
 	if admitted.place == nil || admitted.place.Result().Delay == 0 {
-		cools := func(key string) bool { return t.cool.here(key).left > 0 }
+		cools := func(key string) bool { return t.known.coolDown(key).left > 0 }
 		if !slices.ContainsFunc(admitted.call.cooling(), cools) {
 			return false, nil
 		}
@@ -109,21 +109,21 @@ func (t *Transport) start(req *http.Request, admitted *admission) (again bool, e
 	if !admitted.charged.IsZero() { // the booking may have moved up
 		admitted.charged = admitted.charged.Add(admitted.place.Result().At.Sub(booked))
 	}
-	admitted.before = t.learned.total(subjects[0])[0]
-	t.learned.charged(subjects)
+	admitted.call.before = t.known.sent(admitted.call.Key)
+	t.known.charged(admitted.call.subjects())
 	return false, nil
 }
 
-// outdated reports whether a limit has been lowered while a call waited, so that it books anew. In a queue that is longer than a window
-// nobody does: the API would be unused until those behind it come.
+// outdated reports whether a limit has been lowered while a call waited, so that it has to book again. In a queue that is longer than a
+// window no call does: the API would be idle until those behind it start.
 func (t *Transport) outdated(ctx context.Context, admitted *admission) bool {
 	t.listen(ctx, admitted.call.subjects(), false)
 	behind := admitted.place.Result().Delay
 	within := func(l sash.Limit) bool { return behind <= span(l) }
-	return slices.ContainsFunc(admitted.call.Limits, within) && t.learned.lowered(admitted)
+	return slices.ContainsFunc(admitted.call.Limits, within) && t.known.lowered(admitted)
 }
 
-// giveBack gives back what a call that is not sent was charged. It stays charged when the store fails.
+// giveBack gives back the charge of a call that is not sent. It stays when the store fails.
 func giveBack(ctx context.Context, place *sash.Reservation) {
 	if place != nil {
 		_ = place.Release(ctx)
@@ -153,7 +153,7 @@ func (r *refusal) longer(key string, wait time.Duration) {
 
 func (t *Transport) cooling(ctx context.Context, call *Call) (longest refusal, err error) {
 	for _, key := range call.cooling() {
-		d, err := t.cool.remaining(ctx, key)
+		d, err := t.remaining(ctx, key)
 		if err != nil {
 			return refusal{}, err
 		}
@@ -162,62 +162,92 @@ func (t *Transport) cooling(ctx context.Context, call *Call) (longest refusal, e
 	return longest, nil
 }
 
-// decide charges the call if none of its buckets cools down, at the latest after a time ahead.
-func (t *Transport) decide(ctx context.Context, call Call, within time.Duration) (admission, *refusal, error) {
+// A choice has the calls that a request can be charged as: its own, or one for each credential of its pool.
+type choice struct {
+	calls    []Call         // none if all have to wait
+	subjects []sash.Subject // of the own call, or one for each credential, with the limits that apply now
+	rises    time.Duration  // until a level has risen: nothing is booked farther ahead
+}
+
+// usable returns the choice that a call has now. If there is none, the refusal says for how long.
+func (t *Transport) usable(ctx context.Context, call *Call) (choice, *refusal, error) {
 	if call.Pool != nil {
-		return t.decideAny(ctx, call, within)
+		return t.usableOf(call)
 	}
-	cooling, err := t.cooling(ctx, &call)
+	cooling, err := t.cooling(ctx, call)
 	if err != nil {
-		return admission{}, nil, err
+		return choice{}, nil, err
 	}
-	wholes := call.subjects()
+	out := choice{calls: []Call{*call}, subjects: call.subjects(), rises: math.MaxInt64}
 	if cooling.wait == 0 {
-		t.listen(ctx, wholes, true)
+		t.listen(ctx, out.subjects, true)
 	}
 	now := time.Now()
-	subjects := slices.Clone(wholes)
-	for i, s := range wholes {
-		limits, wait, rises := t.learned.apply(s, call.percent(i), now)
-		subjects[i].Limits = limits
+	for i, s := range out.subjects {
+		limits, wait, rises := t.known.apply(s, call.percent(i), now)
+		out.subjects[i].Limits, out.rises = limits, min(out.rises, rises)
 		cooling.longer(s.Key, wait)
-		within = min(within, rises)
 	}
 	if cooling.wait > 0 {
-		return admission{}, &cooling, nil
+		out.calls = nil
 	}
-	before := t.learned.total(wholes[0])[0]
-	_, res, place, err := t.charge(ctx, within, false, call.Settle != nil, subjects)
-	if err != nil {
-		return admission{}, nil, err
-	}
-	if !res.Allowed {
-		return admission{}, t.refusal(call, wholes, res), nil
-	}
-	return t.admitted(call, wholes, res, place, before, now), nil, nil
+	return out, &cooling, nil
 }
 
-// admitted returns the admission of a call whose charge began at an instant. A call that was booked is charged, for what
-// this process learns, when it starts.
-func (t *Transport) admitted(
-	call Call, wholes []sash.Subject, res sash.Result, place *sash.Reservation, before int64, began time.Time,
-) admission {
-	a := admission{call: call, before: before, place: place}
-	if res.Delay == 0 {
-		t.learned.charged(wholes)
+// decide charges the call, for a start within that time, unless its buckets cool down.
+func (t *Transport) decide(ctx context.Context, call Call, within time.Duration) (admission, *refusal, error) {
+	for {
+		choice, cooling, err := t.usable(ctx, &call)
+		if err != nil || len(choice.calls) == 0 {
+			return admission{}, cooling, err
+		}
+		for i := range choice.calls {
+			choice.calls[i].before = t.known.sent(choice.calls[i].Key)
+		}
+		began := time.Now()
+		i, res, place, err := t.charge(ctx, min(within, choice.rises), &call, choice.subjects)
+		if err != nil {
+			return admission{}, nil, err
+		}
+		one := choice.calls[i]
+		wholes := one.subjects()
+		if !res.Allowed {
+			refused := t.refusal(one, wholes, res)
+			if cooling.wait > 0 {
+				refused.wait = min(refused.wait, cooling.wait)
+			}
+			return admission{}, refused, nil
+		}
+		if one.credential != nil {
+			// The store knows the cool-downs and levels of other processes. This process remembers them, so it does not choose
+			// the same credential again.
+			there, err := t.cooling(ctx, &one)
+			if err != nil || there.wait > 0 || t.listen(ctx, wholes, true) {
+				giveBack(ctx, place)
+				if err != nil {
+					return admission{}, nil, err
+				}
+				continue
+			}
+		}
+		a := admission{call: one, place: place}
+		if res.Delay == 0 { // start counts a booked call when it starts
+			t.known.charged(wholes)
+		}
+		counts := res.Source < sash.FromOwn // a stand-in for an unavailable store does not know the usage of all processes
+		if counted := res.Limits(); counts && len(counted) >= len(one.Limits) {
+			a.counted, a.charged = counted[:len(one.Limits)], began.Add(res.Delay)
+		}
+		return a, nil, nil
 	}
-	counts := res.Source < sash.FromOwn // the usage of all processes, which a store that was unavailable does not have
-	if counted := res.Limits(); counts && len(counted) >= len(call.Limits) {
-		a.counted, a.charged = counted[:len(call.Limits)], began.Add(res.Delay)
-	}
-	return a
 }
 
-// charge charges the subjects, or any of them, and returns which one. It books a call that may wait. Where the store cannot book,
-// or not all subjects together, a call waits by asking again. There is no place where nothing can be given back.
+// charge charges all subjects, or of a pool any one, and returns which. It books a call that may wait. If the store cannot book, or not
+// all subjects together, the call waits by asking again. The place is nil if nothing can be given back.
 func (t *Transport) charge(
-	ctx context.Context, within time.Duration, choice, settles bool, subjects []sash.Subject,
+	ctx context.Context, within time.Duration, call *Call, subjects []sash.Subject,
 ) (i int, res sash.Result, place *sash.Reservation, err error) {
+	choice := call.Pool != nil
 	first, opts := subjects[0], sash.ReserveOptions{WaitUpTo: max(0, within), Limits: subjects[0].Limits, All: subjects[1:]}
 	if choice {
 		opts.All, opts.Any = nil, opts.All
@@ -225,7 +255,7 @@ func (t *Transport) charge(
 	if err = sash.ErrUnsupported; within > 0 {
 		place, err = t.limiter.Reserve(ctx, first.Key, first.Cost, &opts)
 	}
-	if opts.WaitUpTo = 0; (choice || settles) && errors.Is(err, sash.ErrUnsupported) {
+	if opts.WaitUpTo = 0; (choice || call.Settle != nil) && errors.Is(err, sash.ErrUnsupported) {
 		place, err = t.limiter.Reserve(ctx, first.Key, first.Cost, &opts)
 	}
 	switch {
@@ -241,21 +271,12 @@ func (t *Transport) charge(
 
 func (t *Transport) refusal(call Call, wholes []sash.Subject, res sash.Result) *refusal {
 	by, _ := res.RefusedBy()
-	if wait := t.learned.room(call, wholes, res, t.prefix); wait > 0 {
+	if wait := t.known.room(call, wholes, res, t.prefix); wait > 0 {
 		res.RetryAfter = wait
 	}
 	res.RetryAfter = max(res.RetryAfter, time.Millisecond) // never a busy loop
 	key := strings.TrimPrefix(by.Key, t.prefix)            // without the prefix, as the route returned it
 	return &refusal{wait: res.RetryAfter, limited: &sash.LimitedError{Key: key, Limit: by.Limit, Result: res}}
-}
-
-// coolDown begins the cool-down that a response asks for, and returns its length. When the store fails, this process keeps to it all the
-// same, so the error is ignored. The store gets a second, also when the caller is about to leave.
-func (t *Transport) coolDown(req *http.Request, key string, wanted pause) time.Duration {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), time.Second)
-	defer cancel()
-	length, _ := t.cool.begin(ctx, key, wanted.length, wanted.guessed)
-	return length
 }
 
 // sleep waits for a time. It returns the context's cause when the context ends first.

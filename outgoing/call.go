@@ -19,8 +19,8 @@ type Route func(*http.Request) (Call, error)
 // ErrExempt is the error of a Route for a request that it does not limit. The transport sends the request at once.
 var ErrExempt = errors.New("outgoing: the request is exempt")
 
-// Everything routes all requests to one bucket, at a cost of one unit each. For a key that names no bucket, such as an
-// empty one, it returns nil, and New returns an error.
+// Everything routes all requests to one bucket, at a cost of one unit each. For an invalid key, such as an empty one, it
+// returns nil, and New returns an error.
 func Everything(key string) Route {
 	if checkKey(key) != nil {
 		return nil
@@ -30,12 +30,12 @@ func Everything(key string) Route {
 
 // A Call says what one request is charged to.
 type Call struct {
-	// Key is the bucket: what the API counts, such as a credential, or a credential and a route. Build it with [sash.Key], and from a
-	// token with [sash.Secret]. One that is blank, or has an empty part for a missing token, is [sash.ErrInvalidKey].
+	// Key is the bucket: what the API counts by, such as a credential, or a credential and a route. Build it with [sash.Key], and from a
+	// token with [sash.Secret]. A blank key, or one with an empty part for a missing token, is [sash.ErrInvalidKey].
 	Key string
 	// Account groups several buckets, such as the credential of an API that counts by route. Nothing is charged to it. When a [Sign] says
-	// that a refusal is for the whole API, all buckets of the account cool down, or without one the Key. Looking for that costs one more
-	// round trip.
+	// that a refusal is for the whole API, all buckets of the account cool down; without an Account, the Key does. Looking for that costs
+	// one more round trip.
 	Account string
 	// Cost is the units of the request. Zero is 1.
 	Cost int64
@@ -45,28 +45,28 @@ type Call struct {
 	// Limits are the bucket's limits. Empty means those of the transport.
 	Limits []sash.Limit
 	// Share is the percentage of the limits, 1 to 100, up to which this class of calls is admitted, its own cost included: with 95, cron
-	// jobs stop when all classes together have used 95 %, and interactive calls have the rest. Zero is 100. Fractions are dropped.
+	// jobs stop when all classes together have used 95 %, which leaves the rest to interactive calls. Zero is 100. Units are rounded down.
 	Share int
 	// Also are further buckets, charged in the same decision, all or nothing: an expensive operation's own limiter, or a quota that
-	// several credentials share. The transport takes a response for one about the Key alone. What calls with another Key have learnt of
-	// such a bucket applies here too; looking for its cool-down costs one more round trip. Empty Limits are those of the transport.
+	// several credentials share. A response tells the transport about the Key alone. What calls with another Key have learnt about
+	// such a bucket applies here too; looking for its cool-down costs one more round trip. Cost and Limits have the same defaults.
 	Also []sash.Subject
-	// Pool are credentials of which the request gets one. The bucket of each is the Key and the name of the credential,
-	// and Limits and Share apply to each of them. A Call with a Pool has no Account and no Also. Looking for cool-downs
-	// costs two round trips. Options.InFlight limits all credentials together.
+	// Pool has credentials, one of which the request gets. The bucket of each is the Key and the name of the credential, and Limits and
+	// Share apply to each of them. A Call with a Pool has no Account and no Also. Looking for cool-downs costs two round trips.
 	Pool *Pool
 	// Profile says how the API describes its quotas. Nil means that of the transport.
 	Profile *Profile
-	// Settle returns the units that a response has used, by what it reports: Usage.Total, or less where the API does not count all. The
-	// Cost is then an estimate, such as that of [Estimate]. The charge to the Key, not to Also, is corrected when the response's body has
-	// been read to its end or is closed, with one round trip. The estimate stays when the request fails, and without a final usage; a
-	// status of 400 or above gives it back, but for those of a proxy that no longer waits: 408, 499, 504, 524. Nil keeps the Cost, and so
-	// does a store that does not settle.
+	// Settle returns the units that a response has used: Usage.Total, or less where the API does not count all tokens. The Cost is then an
+	// estimate, such as that of [EstimateRequest]. The charge to the Key, not to Also, is corrected with one round trip when the response's
+	// body has been read to its end or is closed. The estimate stays if the request fails, or if no final usage is found. A status of 400
+	// or above gives it back, except those of a proxy that has stopped waiting: 408, 499, 504, 524. A nil Settle keeps the Cost, and so
+	// does a store that cannot settle.
 	Settle func(Usage) int64
 
 	credential *credential // of the Pool, when it is chosen
 	tries      *tries      // of a call with a Pool
 	holder     *holder     // of the attempt's slot
+	before     int64       // what this process had charged to the bucket before the decision
 }
 
 // checkKey returns an error for a key that names no bucket, usually because of a variable that was not set.
@@ -106,6 +106,7 @@ func (c Call) complete(t *Transport) (Call, error) {
 	c.Profile = cmp.Or(c.Profile, &t.opts.Profile)
 	c.Also = slices.Clone(c.Also)
 	for i := range c.Also {
+		c.Also[i].Cost = cmp.Or(c.Also[i].Cost, 1)
 		if len(c.Also[i].Limits) == 0 {
 			c.Also[i].Limits = t.limits
 		}

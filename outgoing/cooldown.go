@@ -4,102 +4,84 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
+	"net/http"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
 )
 
-// coolDowns are the buckets to leave alone for a while. The store keeps them for all processes. This process remembers what it has seen.
-type coolDowns struct {
-	store   driver.Store // nil when the store keeps none
-	lenient bool         // a failed look does not fail the call
-	prefix  string
-	longest time.Duration
-
-	mu    sync.Mutex
-	seen  *memory[string, coolDown]  // guarded by mu
-	heard *memory[string, time.Time] // when this process last looked for what others have learnt, guarded by mu
-}
-
 // A coolDown is the last cool-down of a bucket.
 type coolDown struct {
 	length, left time.Duration // left is negative after the end
 	guessed      bool
 	end          time.Time // on this process's clock
-	served       bool      // the API has served a request of this process that was sent after the end
+	answered     bool      // the API has served a request of this process that was sent after the end
 }
 
-const (
-	hearAgain = 10 * time.Second       // after which a process looks again for what others have learnt, as after each cool-down
-	latency   = 100 * time.Millisecond // by which two processes can differ on the end of a cool-down
-)
+// latency is by how much two processes can differ on the end of a cool-down.
+const latency = 100 * time.Millisecond
 
-func newCoolDowns(store driver.Store, prefix string, longest time.Duration) *coolDowns {
-	c := &coolDowns{prefix: prefix, longest: longest, seen: newMemory[string](coolDown.forgotten)}
-	c.heard = newMemory[string](func(looked, now time.Time) bool { return now.Sub(looked) >= hearAgain })
-	if store.Powers()&driver.CanCool != 0 {
-		c.store = store
-	}
-	// A store that stands in for another decides by its failure mode whether the call goes on.
-	c.lenient = store.Powers()&driver.Substitutes != 0
-	return c
-}
-
-// kept is how long a cool-down is remembered after its end, here as in the store.
+// kept is how long a cool-down is remembered after its end, here and in the store.
 func (c coolDown) kept() time.Duration { return max(c.length, 10*time.Second) }
 
 func (c coolDown) forgotten(now time.Time) bool { return !c.end.Add(c.kept()).After(now) }
 
 // remaining returns how long a bucket has to be left alone; zero when it can be used.
-func (c *coolDowns) remaining(ctx context.Context, key string) (time.Duration, error) {
-	if here := c.here(key); here.left > 0 {
+func (t *Transport) remaining(ctx context.Context, key string) (time.Duration, error) {
+	if here := t.known.coolDown(key); here.left > 0 {
 		return here.left, nil
 	}
-	there, err := c.inStore(ctx, key, driver.CoolDown{})
-	c.remember(key, there)
+	there, err := t.inStore(ctx, key, driver.CoolDown{})
+	t.known.cools(key, there)
 	return max(there.left, 0), err
 }
 
-// begin begins a cool-down, here and in the store, unless there is one that ends as late. It returns how long the bucket has to be left
-// alone; a guessed cool-down can be longer than d. With an error the cool-down holds in this process alone.
-func (c *coolDowns) begin(ctx context.Context, key string, d time.Duration, guessed bool) (time.Duration, error) {
-	d = min(d, c.longest)
-	if guessed {
-		here := c.here(key)
+// afterwards returns a context of a second for what a request writes to the store, also when its caller leaves.
+func afterwards(req *http.Request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(req.Context()), time.Second)
+}
+
+// coolDown begins the cool-down that a response asks for, here and in the store, unless there is one that ends as late. It returns how
+// long the bucket has to be left alone: a guessed cool-down can be longer than wanted. If the store fails, it holds in this process.
+func (t *Transport) coolDown(req *http.Request, key string, wanted pause) time.Duration {
+	ctx, cancel := afterwards(req)
+	defer cancel()
+	d := min(wanted.length, t.opts.MaxCoolDown)
+	if wanted.guessed {
+		here := t.known.coolDown(key)
 		if here.left <= 0 { // others hold back while the store is asked how long the last one was
-			c.remember(key, coolDown{length: d, left: d, guessed: true})
+			t.known.cools(key, coolDown{length: d, left: d, guessed: true})
 		}
-		last, err := c.inStore(ctx, key, driver.CoolDown{})
+		last, _ := t.inStore(ctx, key, driver.CoolDown{})
 		if here.length > 0 && (last.length == 0 || here.left > last.left) {
 			last = here
 		}
 		if last.guessed && last.left > 0 { // the refused request was sent before this cool-down began
-			c.remember(key, last)
-			return last.left, err
+			t.known.cools(key, last)
+			return last.left
 		}
-		d = c.grown(d, last, here)
+		d = t.grown(d, last, here)
 	}
-	c.remember(key, coolDown{length: d, left: d, guessed: guessed})
-	there, err := c.inStore(ctx, key, driver.CoolDown{Length: d.Microseconds(), Guessed: guessed})
+	t.known.cools(key, coolDown{length: d, left: d, guessed: wanted.guessed})
+	there, _ := t.inStore(ctx, key, driver.CoolDown{Length: d.Microseconds(), Guessed: wanted.guessed})
 	if there.left > d {
-		c.remember(key, there)
+		t.known.cools(key, there)
 	}
-	return max(d, there.left), err
+	return max(d, there.left)
 }
 
 // inStore begins a cool-down in the store and returns the one that holds there. A Length of zero only looks.
-func (c *coolDowns) inStore(ctx context.Context, key string, begin driver.CoolDown) (coolDown, error) {
-	if c.store == nil {
+func (t *Transport) inStore(ctx context.Context, key string, begin driver.CoolDown) (coolDown, error) {
+	if !t.cools {
 		return coolDown{}, nil
 	}
-	there, err := c.cool(ctx, c.prefix+key, begin)
+	there, err := t.cool(ctx, t.prefix+key, begin)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
 		return coolDown{}, context.Cause(ctx)
-	case c.lenient:
+	case t.at.Powers()&driver.Substitutes != 0: // its failure mode decides whether the call goes on
 		return coolDown{}, nil
 	case errors.Is(err, sash.ErrUnavailable):
 		return coolDown{}, err
@@ -107,133 +89,58 @@ func (c *coolDowns) inStore(ctx context.Context, key string, begin driver.CoolDo
 		return coolDown{}, &sash.StoreError{Err: err}
 	}
 	return coolDown{
-		length:  min(time.Duration(there.Length)*time.Microsecond, c.longest),
-		left:    min(time.Duration(there.Left)*time.Microsecond, c.longest),
+		length:  min(time.Duration(there.Length)*time.Microsecond, t.opts.MaxCoolDown),
+		left:    min(time.Duration(there.Left)*time.Microsecond, t.opts.MaxCoolDown),
 		guessed: there.Guessed,
 	}, nil
 }
 
-func (c *coolDowns) cool(ctx context.Context, key string, begin driver.CoolDown) (driver.CoolDown, error) {
+func (t *Transport) cool(ctx context.Context, key string, begin driver.CoolDown) (driver.CoolDown, error) {
 	of := driver.Settlement{Request: driver.Request{Key: key, Policy: noLimits}}
 	b := driver.Batch{Ops: []driver.Op{{Kind: driver.Cool, Settlement: of, CoolDown: begin}}}
-	err := c.store.Do(ctx, &b)
+	err := t.at.Store.Do(ctx, &b)
 	return b.Ops[0].CoolDown, err
 }
 
 var noLimits = new(driver.Policy)
 
-// grown returns the length of a cool-down for which the API gave no time. The last one was too short if its length was a guess too, it is
-// not forgotten, and the API has served no request of this process since: then the next is twice as long, less up to a tenth at random.
-func (c *coolDowns) grown(d time.Duration, last, here coolDown) time.Duration {
+// grown returns the length of a cool-down for which the API gave no time. The last one was too short if it was a guess too, is not
+// forgotten, and the API has served no request of this process since. The next is then twice as long, less up to a tenth at random.
+func (t *Transport) grown(d time.Duration, last, here coolDown) time.Duration {
 	ago := -last.left
-	if !last.guessed || ago >= last.kept() || here.served && ago > -here.left-latency {
+	if !last.guessed || ago >= last.kept() || here.answered && ago > -here.left-latency {
 		return d
 	}
-	d = min(max(2*last.length, d), c.longest)
+	d = min(max(2*last.length, d), t.opts.MaxCoolDown)
 	return (d - time.Duration(rand.Int64N(int64(d/10)+1))).Truncate(time.Millisecond)
 }
 
 // served records that the API has served a request that was sent at a time.
-func (c *coolDowns) served(key string, sent time.Time) {
-	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if last, ok := c.seen.get(key, now); ok && !last.served && !sent.Before(last.end) {
-		last.served = true
-		c.seen.set(key, last, now)
+func (c *coolDown) served(sent time.Time) { c.answered = c.answered || !sent.Before(c.end) }
+
+// coolDown returns a bucket's last cool-down as far as this process has seen it.
+func (c *buckets) coolDown(key string) coolDown {
+	last, now := c.lock(key).cool, time.Now()
+	c.mu.Unlock()
+	if last.forgotten(now) {
+		return coolDown{}
 	}
-}
-
-// hears reports whether to look for what other processes have learnt about a bucket: after a cool-down, and regularly, which
-// includes the first request.
-func (c *coolDowns) hears(key string, regularly bool) bool {
-	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	looked, last := c.heard.all[key], c.seen.all[key]
-	ended := !last.end.After(now) && !last.end.Before(looked)
-	return ended || regularly && now.Sub(looked) >= hearAgain
-}
-
-// listened records a look for what other processes have learnt about a bucket. Until it is done others look too, so that
-// none starts without what it finds.
-func (c *coolDowns) listened(key string, looked time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.heard.set(key, looked, looked)
-}
-
-// here returns a bucket's last cool-down as far as this process has seen it.
-func (c *coolDowns) here(key string) coolDown {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	last, ok := c.seen.get(key, now)
-	if ok {
-		last.left = last.end.Sub(now)
-	}
+	last.left = last.end.Sub(now)
 	return last
 }
 
-// remember records a cool-down in this process, unless it has seen a later one. Two ends in the past within
-// the latency are of the same cool-down.
-func (c *coolDowns) remember(key string, last coolDown) {
+// cools records a cool-down of a bucket, unless this process has seen a later one. Two ends in the past within the latency belong to the
+// same cool-down.
+func (c *buckets) cools(key string, last coolDown) {
 	now := time.Now()
 	last.end = now.Add(last.left)
 	if last.length == 0 || last.forgotten(now) {
 		return
 	}
-	c.mu.Lock()
+	b := c.lock(key)
 	defer c.mu.Unlock()
-	known, ok := c.seen.get(key, now)
-	if !ok || last.left > 0 && last.end.After(known.end) || last.end.After(known.end.Add(latency)) {
-		c.seen.set(key, last, now)
+	if last.left > 0 && last.end.After(b.cool.end) || last.end.After(b.cool.end.Add(latency)) {
+		b.cool = last
+		b.keep(last.end.Add(last.kept()))
 	}
-}
-
-// The bounds of a memory. It sweeps when it has grown to memorySweep keys or, later, to twice the size after the
-// last sweep. At memoryMost keys it forgets half, so its size is bounded whatever the number of buckets.
-const (
-	memorySweep = 1024
-	memoryMost  = 1 << 16
-)
-
-// A memory caches a value for each key until the value is over. What it forgets early is in the store, or is
-// learnt again. It is not safe for concurrent use.
-type memory[K comparable, V any] struct {
-	over  func(V, time.Time) bool
-	all   map[K]V
-	sweep int // the size of the next sweep
-}
-
-func newMemory[K comparable, V any](over func(V, time.Time) bool) *memory[K, V] {
-	return &memory[K, V]{over: over, all: make(map[K]V), sweep: memorySweep}
-}
-
-func (m *memory[K, V]) get(key K, now time.Time) (v V, ok bool) {
-	if v, ok = m.all[key]; ok && m.over(v, now) {
-		return *new(V), false
-	}
-	return v, ok
-}
-
-func (m *memory[K, V]) set(key K, value V, now time.Time) {
-	m.all[key] = value
-	if len(m.all) < m.sweep {
-		return
-	}
-	for k, v := range m.all {
-		if m.over(v, now) {
-			delete(m.all, k)
-		}
-	}
-	for k := range m.all {
-		if len(m.all) <= memoryMost/2 {
-			break
-		}
-		if k != key {
-			delete(m.all, k)
-		}
-	}
-	m.sweep = max(memorySweep, 2*len(m.all))
 }

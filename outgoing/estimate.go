@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -15,9 +17,9 @@ import (
 
 // Errors of Estimate, for errors.Is. The text names the field.
 var (
-	ErrUnreadable = errors.New("outgoing: the body is compressed, is not a JSON object in UTF-8, or has a field that is not a number")
+	ErrUnreadable = errors.New("outgoing: the body cannot be read as a JSON object in UTF-8 (is it compressed?), or a field is not a number")
 	ErrTwice      = errors.New("outgoing: the body has the same field twice, and the API may read either")
-	ErrOutside    = errors.New("outgoing: the bytes of the body do not bound the tokens of this content, and EstimateOptions.Costs has no cost for it")
+	ErrOutside    = errors.New("outgoing: the body's bytes do not bound the tokens of this content, and EstimateOptions.Costs has no cost for it")
 	ErrUnbounded  = errors.New("outgoing: the body sets no maximum output, and EstimateOptions.Default is zero")
 )
 
@@ -57,7 +59,7 @@ const (
 	data     = "an object with names that callers choose"
 )
 
-// bodyFields has them by plain path. An asterisk stands for any path above.
+// bodyFields has the fields by plain path. An asterisk stands for any path above.
 var bodyFields = func() map[string]field {
 	all := map[string]field{}
 	for means, names := range map[string]string{
@@ -79,15 +81,15 @@ var bodyFields = func() map[string]field {
 }()
 
 // plain returns a path as the most lenient API compares it: protocol buffers read max_output_tokens as maxOutputTokens, and Go
-// servers read MAX_TOKENS as max_tokens, with Unicode case folding.
+// servers read MAX_TOKENS as max_tokens, by Unicode case folding.
 func plain(path string) string {
 	return strings.ToLower(strings.ToUpper(strings.ReplaceAll(path, "_", "")))
 }
 
-// Estimate returns the most tokens that a request with this body can use, of JSON to OpenAI, Anthropic, Google and Bedrock. Input
-// is the bytes of the body, and Output the largest maximum that any field sets, times the answers. A nil opts is the zero one.
+// Estimate returns the most tokens that a request with this body can use. The body is JSON for OpenAI, Anthropic, Google or Bedrock. Input
+// is its number of bytes, and Output the largest maximum that any field sets, times the answers. A nil opts is the zero value.
 //
-// An estimate is too low if the tokenizer first makes the text longer (NFKC), if the API ignores the field that sets the maximum output
+// An estimate is too low if the tokenizer first lengthens the text (NFKC), if the API ignores the field that sets the maximum output
 // (Fields) or adds more to prompts than the Overhead (tool use adds hundreds of tokens), or if Costs or the Factor is a guess.
 func Estimate(body []byte, opts *EstimateOptions) (Bound, error) {
 	e := estimate{EstimateOptions: *cmp.Or(opts, &EstimateOptions{}), seed: maphash.MakeSeed(), seen: map[uint64]bool{}, data: deepest, answers: 1}
@@ -115,17 +117,35 @@ func Estimate(body []byte, opts *EstimateOptions) (Bound, error) {
 	}, e.err
 }
 
+// EstimateRequest returns the Estimate of a request's body, which a [Route] must not read. It reads a copy from GetBody, which
+// http.NewRequest sets for a strings.Reader, a bytes.Reader and a bytes.Buffer; without one it returns ErrUnreadable.
+func EstimateRequest(req *http.Request, opts *EstimateOptions) (Bound, error) {
+	if req.GetBody == nil {
+		return Bound{}, fmt.Errorf("%w: the request has no GetBody", ErrUnreadable)
+	}
+	body, err := req.GetBody()
+	if err != nil {
+		return Bound{}, err
+	}
+	defer body.Close()
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return Bound{}, err
+	}
+	return Estimate(text, opts)
+}
+
 // An estimate is the state of one call of Estimate.
 type estimate struct {
 	EstimateOptions
 	scan                   scanner
-	above                  []value         // around the current value
-	data                   int             // level of the object with names that callers choose
+	above                  []value         // the values around the current one
+	data                   int             // the level of the object whose names callers choose
 	seed                   maphash.Seed    // random, so that nobody can choose names with the same hash
 	seen                   map[uint64]bool // hashes of plain paths
 	named                  bool
 	most, thoughts         int64
-	answers, prompts, cost int64 // prompts counts those of a list, each of which is answered
+	answers, prompts, cost int64 // prompts counts those in a list, each of which gets its own answers
 	err                    error // the first
 }
 
@@ -133,13 +153,13 @@ func (e *estimate) fail(err error, where string) {
 	e.err = cmp.Or(e.err, fmt.Errorf("%w: %s", err, where))
 }
 
-// A value is one at its plain path, in a list or not.
+// A value has a plain path, and may be in a list.
 type value struct {
 	key    string
 	inList bool
 }
 
-// value takes time by the bytes of the value and its name, whatever is above them: clients choose how much that is.
+// value takes time for the bytes of the value and its name alone: clients choose how much is above them.
 func (e *estimate) value(path, text []byte) {
 	level := len(e.scan.open)
 	if level > e.data {
@@ -161,7 +181,7 @@ func (e *estimate) value(path, text []byte) {
 	if begins := text[0] == '{' || text[0] == '['; begins && (bodyFields[last].means == data || dot > 0 && bodyFields["*."+last].means == data) {
 		e.data = level
 	}
-	if !inList { // of a list that is not seen twice, neither is what is in it
+	if !inList { // if a list is not there twice, neither is what it contains
 		hash := maphash.String(e.seed, key)
 		if e.seen[hash] {
 			e.fail(ErrTwice, at)

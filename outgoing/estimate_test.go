@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"runtime"
 	"strings"
 	"testing"
@@ -140,6 +142,19 @@ func TestEstimateRefuses(t *testing.T) {
 				t.Errorf("%s, with a cost of %q: %+v, %v", c.name, cost, got, err)
 			}
 		}
+	}
+}
+
+// A route must not use up the body, and a request without a copy of it is an error.
+func TestEstimateRequestReadsACopy(t *testing.T) {
+	const body = `{"max_tokens":5}`
+	req := newRequest(t, http.MethodPost, "http://api.test/", strings.NewReader(body))
+	got, err := outgoing.EstimateRequest(req, nil)
+	if left, _ := io.ReadAll(req.Body); err != nil || got.Output != 5 || string(left) != body {
+		t.Errorf("%+v, %v, and %q is left", got, err, left)
+	}
+	if _, err := outgoing.EstimateRequest(newRequest(t, http.MethodGet, "http://api.test/", nil), nil); !errors.Is(err, outgoing.ErrUnreadable) {
+		t.Errorf("without a body: %v", err)
 	}
 }
 

@@ -25,12 +25,7 @@ func ExampleCall_settle() {
 
 	requests := sash.Subject{Key: "openai:requests", Cost: 1, Limits: []sash.Limit{sash.PerMinute(500)}}
 	tokens := func(req *http.Request) (outgoing.Call, error) {
-		body, err := req.GetBody()
-		if err != nil {
-			return outgoing.Call{}, err
-		}
-		text, _ := io.ReadAll(body)
-		bound, err := outgoing.Estimate(text, nil)
+		bound, err := outgoing.EstimateRequest(req, nil)
 		return outgoing.Call{Key: "openai:tokens", Cost: bound.Total(), Settle: outgoing.Usage.Total, Also: []sash.Subject{requests}}, err
 	}
 	transport, err := outgoing.New(store, tokens, nil, sash.PerMinute(100_000))

@@ -10,12 +10,12 @@ import (
 	"example.com/sash/driver"
 )
 
-// A refusal without fields says that one of the API's windows is full, or nothing about windows at all: a proxy or an overloaded server
-// sends them too. So the first is only a suspicion: that the API's limit is what went through before, the units that the store counted
-// without the call's own. How others confirm it is in the documentation of the package, under What it learns. What was wrongly lowered
-// is soon back, and an API with a lower limit than the configured one refuses a few requests, and then one in three windows at most.
+// A refusal without fields means that one of the API's windows is full, or nothing of the kind: a proxy or an overloaded server sends them
+// too. So the first raises only a suspicion: that the API's limit is what went through before, the units that the store counted without the
+// call's own. The documentation of the package says under What it learns how others confirm it. A limit that was lowered wrongly is soon
+// back. An API whose limit is lower than the configured one refuses a few requests, and then at most one in three windows.
 const (
-	agreeing    = 8 // a request that is served when so small a part more was counted refutes a suspicion
+	agreeing    = 8 // serving more than the suspected units, by more than this part of them, refutes a suspicion
 	convincing  = 4
 	heldPart    = 16 // of the window
 	heldBriefly = 15 * time.Second
@@ -23,28 +23,29 @@ const (
 	heldWindows = 12 // for a limit that the API states, see learn
 	heldLeast   = time.Minute
 	heldMost    = time.Hour
+	lookAgain   = 10 * time.Second // after which a process looks again for what others have learnt, as after each cool-down
 )
 
-// holdFor returns how long a level is held, which is long enough to matter and over within an hour.
+// holdFor returns how long a level is held: long enough to matter, and an hour at most.
 func holdFor(d, least time.Duration) time.Duration {
 	return max(least, min(d, heldMost)).Truncate(time.Second)
 }
 
-// held returns a level that is held for a time from now, and rises in as long again.
+// held returns a level that holds for a time from now and rises in as long again.
 func held(units int64, lasts time.Duration, now time.Time) level {
 	return level{units: units, at: now.Add(lasts), span: lasts}
 }
 
-// since returns when a level that is held was learnt.
+// since returns when a held level was learnt.
 func (c level) since() time.Time { return c.at.Add(-c.span) }
 
-// exceeds reports whether more went through than a suspicion says, and not only because requests overtake each other.
+// exceeds reports whether clearly more went through than was suspected, and not only because requests overtake each other.
 func (c level) exceeds(through int64) bool { return through > c.units+c.units/agreeing }
 
-// refused learns from a refusal, with the cool-down that followed. It returns the limit whose window is most likely
-// full, the one with the smallest part left of those that are free by the end of the cool-down, with its level or
-// suspicion. It does nothing for a request that was sent before the last refusal was learnt from.
-func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, sent, now time.Time) (l sash.Limit, low level, ok bool) {
+// refused learns from a refusal and its cool-down. It returns the limit whose window is most likely full, with its level or suspicion:
+// of the limits whose windows are free by the end of the cool-down, the one with the smallest part left. It learns nothing from a
+// request that was sent before the last refusal.
+func (c *buckets) refused(call Call, counted []sash.LimitResult, wanted pause, sent, now time.Time) (l sash.Limit, low level, ok bool) {
 	full, least, used := -1, 2.0, int64(0)
 	for i, l := range call.Limits {
 		u := usedOf(counted[i])
@@ -57,15 +58,15 @@ func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, se
 		return l, low, false // the reset of a calendar limit is known, and ends the cool-down
 	}
 	l = call.Limits[full]
-	id := idOf(call.Key, l)
-	c.mu.Lock()
+	b := c.lock(call.Key)
 	defer c.mu.Unlock()
-	known, ok := c.held.get(id, now)
+	learnt := b.known(l)
+	known, ok := learnt.held, !learnt.held.risen(now)
 	if ok && sent.Before(known.since()) {
 		return l, low, false
 	}
-	// The first refusals can be of requests that arrived too early, so three quarters go on at most; the next one within the window
-	// halves that. When less than a quarter went through, the refusal has another reason than this window.
+	// The first refusals may be of requests that arrived too early, so the level is at most three quarters; the next refusal within the
+	// window halves that. If less than a quarter went through, the refusal has another reason than this window.
 	through, most, fewest, lasts := used-call.Cost, l.Units*3/4, l.Units/4, holdFor(l.Window/heldPart, heldBriefly)
 	believed := !wanted.guessed && wanted.length > time.Second && wanted.length >= l.Window/convincing
 	switch {
@@ -78,7 +79,7 @@ func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, se
 	case !known.exceeds(through):
 		believed, most, fewest = true, min(most, known.units), min(fewest, known.units/2)
 	}
-	if ok && believed && now.Sub(known.since()) < l.Window && most > l.Units/2 { // what went through is mostly from before
+	if ok && believed && now.Sub(known.since()) < l.Window && most > l.Units/2 { // most of what went through is older than the level
 		most /= 2
 	}
 	low = held(max(min(through, most), call.Cost), (lasts + wanted.length).Truncate(time.Second), now)
@@ -89,61 +90,66 @@ func (c *levels) refused(call Call, counted []sash.LimitResult, wanted pause, se
 	if through < max(fewest, 1) || low.units >= l.Units {
 		return l, low, false
 	}
-	c.held.set(id, low, now)
+	learnt.held = low
+	b.learn(l, learnt, now)
 	return l, low, true
 }
 
 func usedOf(counted sash.LimitResult) int64 { return counted.Limit.Units - counted.Remaining }
 
-// served drops suspicions of limits above which the API has served a call.
-func (c *levels) served(call Call, counted []sash.LimitResult, sent time.Time) {
-	c.mu.Lock()
+// served records that the API has served a call, and drops the suspicions that this refutes. Counted is nil if the store has not counted
+// the call.
+func (c *buckets) served(call Call, counted []sash.LimitResult, sent time.Time) {
+	c.lock(call.Account).cool.served(sent)
+	c.mu.Unlock()
+	b := c.lock(call.Key)
 	defer c.mu.Unlock()
-	for i, l := range call.Limits {
-		id := idOf(call.Key, l)
-		known, ok := c.held.get(id, sent)
-		used := usedOf(counted[i])
-		if ok && known.suspected && !sent.Before(known.since()) && (used == l.Units || known.exceeds(used-call.Cost)) {
-			delete(c.held.all, id)
+	b.cool.served(sent)
+	for i := range counted {
+		l, used := call.Limits[i], usedOf(counted[i])
+		known := b.known(l)
+		suspected := known.held.suspected && !known.held.risen(sent) && !sent.Before(known.held.since())
+		if suspected && (used == l.Units || known.held.exceeds(used-call.Cost)) {
+			known.held = level{}
+			b.learn(l, known, sent)
 		}
 	}
 }
 
-// paces reports whether the requests of a bucket are paced because refusals have lowered its limit, or suggest that it is
-// lower: then the next refusal comes before many more are sent.
-func (c *levels) paces(key string, limits []driver.Limit) (lowered, suspected bool) {
-	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// guessed reports whether refusals have lowered a limit of the bucket, or have made one suspected. Its requests are then paced, so that
+// the next refusal comes before many more are sent.
+func (b *bucket) guessed(limits []driver.Limit, now time.Time) (lowered, suspected bool) {
 	for _, l := range limits {
-		id := levelID{key, time.Duration(l.Window) * time.Microsecond, l.Period}
-		if low, ok := c.held.get(id, now); ok && low.paced {
+		low := b.known(sash.Limit{Window: time.Duration(l.Window) * time.Microsecond, Period: l.Period}).held
+		if low.paced && !low.risen(now) {
 			lowered, suspected = lowered || !low.suspected, suspected || low.suspected
 		}
 	}
 	return lowered, suspected
 }
 
-// hold holds a limit at a level, and reports whether that is lower. The caller holds c.mu.
-func (c *levels) hold(id levelID, l sash.Limit, low level, now time.Time) bool {
-	known, ok := c.held.get(id, now)
-	lower := !low.suspected && (!ok || known.suspected || low.now(l, now) < known.now(l, now))
-	if lower || !ok {
-		c.held.set(id, low, now)
+// hold holds a limit at a level, if that is lower or nothing is known, and reports whether it is lower.
+func (b *bucket) hold(l sash.Limit, low level, now time.Time) bool {
+	known := b.known(l)
+	there := !known.held.risen(now)
+	lower := !low.suspected && (!known.held.lowers(now) || low.now(l, now) < known.held.now(l, now))
+	if lower || !there {
+		known.held = low
+		b.learn(l, known, now)
 	}
 	return lower
 }
 
-// lowered reports whether a limit is held lower than when a call was booked under it.
-func (c *levels) lowered(admitted *admission) bool {
+// lowered reports whether a limit is lower than when the call was booked.
+func (c *buckets) lowered(admitted *admission) bool {
 	now, call := time.Now(), &admitted.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for n, s := range call.subjects() {
 		booked := admitted.place.Parts[n].Result().Limits()
 		for i, whole := range s.Limits[:min(len(s.Limits), len(booked))] {
-			held, ok := c.held.get(idOf(s.Key, whole), now)
-			if ok && !held.suspected && share(held.now(whole, now), call.percent(n)) < booked[i].Limit.Units {
+			held := c.at(s.Key, now).known(whole).held
+			if held.lowers(now) && share(held.now(whole, now), call.percent(n)) < booked[i].Limit.Units {
 				return true
 			}
 		}
@@ -151,20 +157,20 @@ func (c *levels) lowered(admitted *admission) bool {
 	return false
 }
 
-// The store keeps a level for the other processes as a cool-down of a key of its own, and a suspicion as a guessed one. It lasts as long
-// as the level, a whole number of seconds; the microseconds beyond are the level in millionths of the limit.
+// The store keeps a level for the other processes as a cool-down under a key of its own, and a suspicion as a guessed one. Its length is
+// that of the level, in whole seconds; the microseconds beyond are the level in millionths of the limit.
 const millionths = 1_000_000
 
-func (c *coolDowns) levelKey(key string, l sash.Limit) string {
-	return c.prefix + sash.Key("level", key, driver.FormatWindow(l.Window))
+func (t *Transport) levelKey(key string, l sash.Limit) string {
+	return t.prefix + sash.Key("level", key, driver.FormatWindow(l.Window))
 }
 
-// readLevel returns the level that a process has written, if there is one.
-func (c *coolDowns) readLevel(ctx context.Context, key string, l sash.Limit, now time.Time) (low level, ok bool) {
-	if c.store == nil || l.Window == 0 {
+// readLevel returns the level in the store, if there is one.
+func (t *Transport) readLevel(ctx context.Context, key string, l sash.Limit, now time.Time) (low level, ok bool) {
+	if !t.cools || l.Window == 0 {
 		return low, false
 	}
-	there, err := c.cool(ctx, c.levelKey(key, l), driver.CoolDown{})
+	there, err := t.cool(ctx, t.levelKey(key, l), driver.CoolDown{})
 	if err != nil || there.Left <= 0 {
 		return low, false
 	}
@@ -179,37 +185,41 @@ func (c *coolDowns) readLevel(ctx context.Context, key string, l sash.Limit, now
 	return low, true
 }
 
-// learnFull learns from a refusal that no field explains that a window is full, and writes that for the other processes. If
-// the store fails, each learns from a refusal of its own.
+// learnFull learns from an unexplained refusal that a window is full, and writes that to the store for the other processes. If the store
+// fails, each process learns from its own refusals.
 func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.LimitResult, wanted pause, sent, now time.Time) {
-	l, low, ok := t.learned.refused(call, counted, wanted, sent, now)
-	if !ok || t.cool.store == nil {
+	l, low, ok := t.known.refused(call, counted, wanted, sent, now)
+	if !ok || !t.cools {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), time.Second)
+	ctx, cancel := afterwards(req)
 	defer cancel()
 	part := min(int64(math.Round(float64(low.units)*millionths/float64(l.Units))), millionths-1)
 	length := low.ends().Sub(low.since()).Microseconds() + part
-	_, _ = t.cool.cool(ctx, t.cool.levelKey(call.Key, l), driver.CoolDown{Length: length, Guessed: low.suspected})
+	_, _ = t.cool(ctx, t.levelKey(call.Key, l), driver.CoolDown{Length: length, Guessed: low.suspected})
 }
 
-// listen looks for levels that other processes have learnt, and reports whether one is lower than what this one knew. A look after a
-// charge makes the request late, so a call that was booked looks after a cool-down only, and the others do so regularly.
+// listen looks in the store for levels that other processes have learnt, and reports whether one is lower than this process knew. A look
+// after a charge makes the request late, so a booked call looks only after a cool-down, and the others do so regularly.
 func (t *Transport) listen(ctx context.Context, subjects []sash.Subject, regularly bool) (lower bool) {
 	for _, s := range subjects {
-		if !t.cool.hears(s.Key, regularly) {
+		began := time.Now()
+		b := t.known.lock(s.Key)
+		cooled := !b.cool.end.After(began) && !b.cool.end.Before(b.looked)
+		look := cooled || regularly && began.Sub(b.looked) >= lookAgain
+		t.known.mu.Unlock()
+		if !look {
 			continue
 		}
-		looked := time.Now()
 		for _, l := range s.Limits {
 			now := time.Now()
-			if low, ok := t.cool.readLevel(ctx, s.Key, l, now); ok {
-				t.learned.mu.Lock()
-				lower = t.learned.hold(idOf(s.Key, l), l, low, now) || lower
-				t.learned.mu.Unlock()
+			if low, ok := t.readLevel(ctx, s.Key, l, now); ok {
+				lower = t.known.lock(s.Key).hold(l, low, now) || lower
+				t.known.mu.Unlock()
 			}
 		}
-		t.cool.listened(s.Key, looked)
+		t.known.lock(s.Key).looked = began // until then other calls look too, so that none starts without what is found
+		t.known.mu.Unlock()
 	}
 	return lower
 }

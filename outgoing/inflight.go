@@ -18,9 +18,9 @@ type holder struct {
 	taken time.Time
 }
 
-// fly sends a request once, as attempt does, and holds a slot from before the decision until the response's body has ended.
-// The slot comes first, so that a request is sent when it is charged.
-func (t *Transport) fly(req *http.Request, call Call, patience time.Duration) (*http.Response, Call, pause, error) {
+// withSlot sends a request once, as attempt does, and holds a slot from before the decision until the response's body has ended.
+// It takes the slot first, so that the request is sent as soon as it is charged.
+func (t *Transport) withSlot(req *http.Request, call Call, patience time.Duration) (*http.Response, Call, pause, error) {
 	if t.slots == nil {
 		return t.attempt(req, call, patience)
 	}
@@ -47,7 +47,7 @@ func (t *Transport) fly(req *http.Request, call Call, patience time.Duration) (*
 	return res, used, wanted, err
 }
 
-// slot takes a slot, for at most patience. It returns nil if the store is unavailable and the request is sent all the same.
+// slot takes a slot, and waits for at most patience. It returns nil if the store is unavailable and the request is sent anyway.
 func (t *Transport) slot(req *http.Request, call Call, patience time.Duration) (*sash.Slot, error) {
 	key, ctx := call.slotKey(), req.Context()
 	if patience == 0 {
@@ -67,7 +67,7 @@ func (t *Transport) slot(req *http.Request, call Call, patience time.Duration) (
 	return slot, t.tolerate(req, call, err)
 }
 
-// begin makes the hold time begin anew for a request that has waited since it took its slot. If that is over, it takes another slot.
+// begin restarts the hold time for a request that has waited since it took its slot. If that has run out, it takes another slot.
 func (t *Transport) begin(req *http.Request, call Call) (err error) {
 	h := call.holder
 	if h == nil || h.slot == nil || time.Since(h.taken) < time.Second {
@@ -80,7 +80,7 @@ func (t *Transport) begin(req *http.Request, call Call) (err error) {
 	return nil
 }
 
-// end gives the slot back, which takes a round trip, and a second at most. It stays taken for its Window when the store fails.
+// end gives the slot back with a round trip, of a second at most. If the store fails the slot stays taken for its Window.
 func (h *holder) end() {
 	if h.slot != nil {
 		_ = h.slot.Release(context.Background())
@@ -95,7 +95,7 @@ type endingBody struct {
 
 func holding(body io.ReadCloser, h *holder) io.ReadCloser {
 	held := endingBody{body, sync.OnceFunc(h.end)}
-	if w, ok := body.(io.Writer); ok { // of a response that switches protocols, to which callers write too
+	if w, ok := body.(io.Writer); ok { // callers write to the body of a response that switches protocols
 		return struct {
 			io.ReadCloser
 			io.Writer

@@ -2,31 +2,21 @@ package outgoing
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"example.com/sash"
 )
 
-// levels are lower bounds on limits that an API's responses have revealed, because it has counted units that the store has not. A level
-// falls at once and rises again by the limit's units per window. Where refusals say that a window is full it is held, see held.go.
+// levels are what responses have lowered one limit to. A zero level is none.
 type levels struct {
-	mu     sync.Mutex
-	fallen *memory[levelID, level] // by what fields say is left, guarded by mu
-	held   *memory[levelID, level] // by refusals, and by limits that fields state, guarded by mu
-	sent   *memory[string, tally]  // by bucket, guarded by mu
+	fallen level // because fields report less left than the store: it rises at once, by the limit's units per window
+	held   level // because of refusals, and of limits that fields state: see held.go
 }
 
-// A levelID identifies a limit of a bucket, whatever the share of a call.
-type levelID struct {
-	key    string
-	window time.Duration
-	period sash.Period
-}
-
-// A level is as high as units until at, and then rises by the limit's units per span. A suspicion lasts until at, and lowers nothing.
+// A level is at units until at, and then rises by the limit's units per span. A suspicion lasts until at and lowers nothing.
 type level struct {
 	units     int64
 	at        time.Time
@@ -35,24 +25,24 @@ type level struct {
 	suspected bool
 }
 
-// A tally is the units that this process has charged to a bucket, of which the last were charged at an instant.
-type tally struct {
-	units int64
-	last  time.Time
+// A window identifies a limit of a bucket, whatever the share of a call.
+type window struct {
+	length time.Duration
+	period sash.Period
 }
 
-// tallyKept is longer than a request takes: when a tally is forgotten, none is on its way.
-const tallyKept = time.Hour
+func (b *bucket) known(l sash.Limit) levels { return b.levels[window{l.Window, l.Period}] }
 
-func newLevels() *levels {
-	return &levels{
-		fallen: newMemory[levelID](level.risen),
-		held:   newMemory[levelID](level.risen),
-		sent:   newMemory[string](func(t tally, now time.Time) bool { return now.Sub(t.last) > tallyKept }),
+// learn sets the levels of a limit, and drops all that have risen: a route may return other limits for each call.
+func (b *bucket) learn(l sash.Limit, known levels, now time.Time) {
+	if b.levels == nil {
+		b.levels = map[window]levels{}
 	}
+	maps.DeleteFunc(b.levels, func(_ window, c levels) bool { return c.fallen.risen(now) && c.held.risen(now) })
+	b.levels[window{l.Window, l.Period}] = known
+	b.keep(known.fallen.ends())
+	b.keep(known.held.ends())
 }
-
-func idOf(key string, l sash.Limit) levelID { return levelID{key, l.Window, l.Period} }
 
 // span returns the length of a limit's window; for a calendar limit roughly.
 func span(l sash.Limit) time.Duration {
@@ -76,7 +66,7 @@ func (c level) ends() time.Time {
 	return c.at.Add(c.span)
 }
 
-// rises returns the time in which a level rises by some units of a share of its limit.
+// rises returns the time in which a share of the level rises by that many units.
 func (c level) rises(units int64, whole sash.Limit, percent int, now time.Time) time.Duration {
 	perSpan := float64(whole.Units*int64(percent)) / 100
 	return max(c.at.Sub(now), 0) + max(time.Duration(float64(units)*float64(c.span)/perSpan), time.Millisecond)
@@ -87,26 +77,29 @@ func (c level) now(limit sash.Limit, now time.Time) int64 {
 	return min(c.units+int64(min(max(risen, 0), sash.MaxUnits)), limit.Units)
 }
 
-func (c *levels) lowest(id levelID, limit sash.Limit, now time.Time) (lowest level, lower bool) {
-	lowest, lower = c.fallen.get(id, now)
-	if held, ok := c.held.get(id, now); ok && !held.suspected && (!lower || held.now(limit, now) < lowest.now(limit, now)) {
+// lowers reports whether the level lowers its limit now.
+func (c level) lowers(now time.Time) bool { return !c.suspected && !c.risen(now) }
+
+func (b *bucket) lowest(l sash.Limit, now time.Time) (lowest level, lower bool) {
+	known := b.known(l)
+	if held := known.held; held.lowers(now) && (!known.fallen.lowers(now) || held.now(l, now) < known.fallen.now(l, now)) {
 		return held, true
 	}
-	return lowest, lower
+	return known.fallen, known.fallen.lowers(now)
 }
 
 // apply returns a bucket's limits, lowered to their levels and to the share of the call's class, and the time until the levels have room
-// for the cost. Rises is the time until all levels are gone, math.MaxInt64 if there is none: farther ahead nothing is booked under them.
-func (c *levels) apply(s sash.Subject, percent int, now time.Time) (limits []sash.Limit, wait, rises time.Duration) {
+// for the cost. Rises is the time until a level is gone, or math.MaxInt64: nothing is booked farther ahead under lowered limits.
+func (c *buckets) apply(s sash.Subject, percent int, now time.Time) (limits []sash.Limit, wait, rises time.Duration) {
 	limits, rises = make([]sash.Limit, len(s.Limits)), math.MaxInt64
-	c.mu.Lock()
+	b := c.lock(s.Key)
 	defer c.mu.Unlock()
 	for i, whole := range s.Limits {
 		l := whole
 		l.Units = share(whole.Units, percent)
 		l.Name = cmp.Or(l.Name, whole.String()) // keeps the name of the configured limit
-		fallen, lower := c.lowest(idOf(s.Key, whole), whole, now)
-		if lower && s.Cost <= l.Units { // the limiter reports a cost that can never fit
+		fallen, lower := b.lowest(whole, now)
+		if lower && s.Cost <= l.Units { // otherwise the limiter reports that the cost can never fit
 			l.Units = share(fallen.now(whole, now), percent)
 			rises = min(rises, max(0, fallen.ends().Sub(now)))
 			if missing := s.Cost - l.Units; missing > 0 {
@@ -118,23 +111,24 @@ func (c *levels) apply(s sash.Subject, percent int, now time.Time) (limits []sas
 	return limits, wait, rises
 }
 
-// room returns how long a refused call has to wait: for each limit that refused it until charges have left the window, or until its level
-// has risen by the missing units, whichever is first. Results name a bucket with the prefix.
-func (c *levels) room(call Call, subjects []sash.Subject, res sash.Result, prefix string) (wait time.Duration) {
+// room returns how long a refused call has to wait. For each limit that refused it that is until charges have left the window or its level
+// has risen by the missing units, whichever is first. Results name buckets with the prefix.
+func (c *buckets) room(call Call, subjects []sash.Subject, res sash.Result, prefix string) (wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	refused, now := res.Limits(), time.Now()
 	for i, s := range subjects {
 		if len(refused) < len(s.Limits) || refused[0].Key != prefix+s.Key {
-			continue // a store that charges one by one reports only the subject that refused
+			continue // a store that charges one after the other reports only the subject that refused
 		}
+		b := c.at(s.Key, now)
 		for j, whole := range s.Limits {
 			l := refused[j]
 			if !l.Refused {
 				continue
 			}
 			until := l.RetryAfter
-			if fallen, lower := c.lowest(idOf(s.Key, whole), whole, now); lower {
+			if fallen, lower := b.lowest(whole, now); lower {
 				if missing := s.Cost - l.Remaining; missing > 0 { // otherwise the call is only paced
 					until = min(until, fallen.rises(missing, whole, call.percent(i), now))
 				}
@@ -146,36 +140,26 @@ func (c *levels) room(call Call, subjects []sash.Subject, res sash.Result, prefi
 	return wait
 }
 
-func (c *levels) charged(subjects []sash.Subject) {
-	now := time.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *buckets) charged(subjects []sash.Subject) {
 	for _, s := range subjects {
-		before, _ := c.sent.get(s.Key, now)
-		c.sent.set(s.Key, tally{before.units + s.Cost, now}, now)
+		c.lock(s.Key).sent += s.Cost
+		c.mu.Unlock()
 	}
 }
 
-// total returns the units that this process has charged to each subject. What it has charged since a call left, besides
-// the call itself, the API may have counted or not when it answers.
-func (c *levels) total(subjects ...sash.Subject) []int64 {
-	now, units := time.Now(), make([]int64, len(subjects))
-	c.mu.Lock()
+func (c *buckets) sent(key string) int64 {
+	b := c.lock(key)
 	defer c.mu.Unlock()
-	for i, s := range subjects {
-		sent, _ := c.sent.get(s.Key, now)
-		units[i] = sent.units
-	}
-	return units
+	return b.sent
 }
 
-// learn compares the units left by the API with those that the store counted when it admitted the call, and those that
-// this process has charged meanwhile.
-func (c *levels) learn(call Call, counted []sash.LimitResult, meanwhile int64, quotas []quota, now time.Time) {
-	c.mu.Lock()
+// learn compares the units that the API reports as left with those that the store counted when it admitted the call and those that this
+// process has charged since, without the call's own: the API may or may not have counted these when it answered.
+func (c *buckets) learn(call Call, counted []sash.LimitResult, quotas []quota, now time.Time) {
+	b := c.lock(call.Key)
 	defer c.mu.Unlock()
+	meanwhile := max(b.sent-call.before-call.Cost, 0)
 	for i, l := range call.Limits {
-		id := idOf(call.Key, l)
 		for _, q := range quotas {
 			if !q.hasRemaining || !describes(q, l, call) {
 				continue
@@ -184,17 +168,19 @@ func (c *levels) learn(call Call, counted []sash.LimitResult, meanwhile int64, q
 			if q.limit > 0 && q.window == span(l) {
 				units = min(units, q.limit)
 				if q.limit < l.Units {
-					c.hold(id, l, held(q.limit, holdFor(heldWindows*span(l), heldLeast), now), now)
+					b.hold(l, held(q.limit, holdFor(heldWindows*span(l), heldLeast), now), now)
 				}
 			}
-			if known, ok := c.fallen.get(id, now); units < l.Units && (!ok || units < known.now(l, now)) {
-				c.fallen.set(id, level{units: units, at: now, span: span(l)}, now)
+			known := b.known(l)
+			if units < l.Units && (known.fallen.risen(now) || units < known.fallen.now(l, now)) {
+				known.fallen = level{units: units, at: now, span: span(l)}
+				b.learn(l, known, now)
 			}
 		}
 	}
 }
 
-// describes reports whether a quota corresponds to a limit: by its window, or by its units, or because there is no other limit.
+// describes reports whether a quota is that of a limit: by its window, by its units, or because there is no other limit.
 func describes(q quota, l sash.Limit, call Call) bool {
 	switch {
 	case q.unit != call.Unit:
@@ -205,8 +191,8 @@ func describes(q quota, l sash.Limit, call Call) bool {
 	return len(call.Limits) == 1 || q.limit == l.Units
 }
 
-// explained reports whether a refusal's fields say why: that a limit of the call has nothing left, or that each has room,
-// so that the reason is another one. Fields of a quota with other units, such as that of a day, say neither.
+// explained reports whether fields explain a refusal: a limit of the call has nothing left, or each limit has room, so the
+// reason is another one. Fields of a quota with other units, such as that of a day, say neither.
 func explained(call Call, quotas []quota) bool {
 	room := 0
 	for _, l := range call.Limits {

@@ -14,7 +14,7 @@ import (
 
 // A Usage is the tokens that a response reports.
 type Usage struct {
-	Input, Output         int64 // of the prompt, cached tokens included, and of the answer, thoughts included
+	Input, Output         int64 // tokens of the prompt, with cached ones, and of the answer, with thoughts
 	CacheRead, CacheWrite int64 // parts of Input. If a limit does not count tokens read from a cache, settle Total - CacheRead
 	Found, Final          bool  // whether a count above zero was found, and whether no other count can follow
 }
@@ -22,10 +22,10 @@ type Usage struct {
 // Total returns Input + Output.
 func (u Usage) Total() int64 { return u.Input + u.Output }
 
-// usageObjects hold counts: in whole answers, message_start, response.completed, Groq's last event, and Gemini.
+// usageObjects hold the counts: of whole answers, message_start, response.completed, Groq's last event, and Gemini.
 var usageObjects = []string{"usage.", "message.usage.", "response.usage.", "x_groq.usage.", "usageMetadata."}
 
-// A format has the names of an API's counts. Input and output are sums. If the total exceeds both, the rest is output: some APIs
+// A format has the names of an API's counts. Input and output are sums. If the total exceeds both, the rest is output, since some APIs
 // leave thoughts out. Counts in a stream are cumulative, so the largest value of each is kept.
 type format struct{ input, output, total, read, write string }
 
@@ -41,7 +41,7 @@ var formats = []format{{ // OpenAI's chat, and most others
 	read: "cachedContentTokenCount",
 }}
 
-// ends are the values that come last in a stream, or together with the last counts. Nil is any string.
+// ends are the values that end a stream, or come with its last counts. Nil is any string.
 var ends = map[string][]string{
 	"":                           {`DONE`}, // of [DONE]
 	"type":                       {`"message_stop"`, `"response.completed"`, `"response.incomplete"`, `"response.failed"`},
@@ -50,10 +50,10 @@ var ends = map[string][]string{
 	"promptFeedback.blockReason": nil,
 }
 
-// A Meter finds the usage in the body of a response that is written to it, in pieces of any length. The body is JSON or server-sent
-// events with JSON, of OpenAI, Anthropic, Google, Bedrock, and compatible APIs, but not Amazon's binary event stream. OpenAI's chat API
-// reports usage in a stream only if the request sets include_usage in stream_options. A Meter holds the names above the current value and
-// its first 256 bytes. The zero Meter is ready to use. It is safe for concurrent use.
+// A Meter finds the usage in a response's body, which is written to it in pieces of any length. The body is JSON, or server-sent events
+// with JSON, of OpenAI, Anthropic, Google, Bedrock or a compatible API, but not Amazon's binary event stream. OpenAI's chat API reports
+// usage in a stream only if the request sets include_usage in stream_options. A Meter keeps the names above the current value and its
+// first 256 bytes. The zero Meter is ready to use. It is safe for concurrent use.
 type Meter struct {
 	mu     sync.Mutex // guards all
 	scan   scanner
@@ -96,7 +96,7 @@ func (m *Meter) Write(p []byte) (int, error) {
 func (m *Meter) begin() { m.scan, m.ending = scanner{value: m.value, end: m.end}, false }
 
 func (m *Meter) value(path, text []byte) {
-	if len(path) > longest { // none of those known
+	if len(path) > longest { // no known name is
 		return
 	}
 	at := string(path)
@@ -189,7 +189,7 @@ func (s *scanner) next(c byte) {
 	}
 }
 
-// within takes the bytes of a string before its next quote or backslash, as next does one by one, and returns their number.
+// within reads the bytes of a string before its next quote or backslash, as next does one by one, and returns their number.
 func (s *scanner) within(p []byte) int {
 	if s.in != '"' || s.escaped {
 		return 0
@@ -199,7 +199,7 @@ func (s *scanner) within(p []byte) int {
 	return n
 }
 
-// hold appends to the current name or value. One that is too long is cut but for its last byte, and equals no known one.
+// hold appends to the current name or value. If that is too long, its last byte is replaced, and it equals no known one.
 func (s *scanner) hold(c byte) { s.text = append(s.text[:min(len(s.text), longest-1)], c) }
 
 // ended handles a complete name or value. Question marks replace dots in names and stand for an empty name.
@@ -210,7 +210,7 @@ func (s *scanner) ended() {
 	}
 	name := strings.Trim(string(s.text), `"`)
 	if strings.Contains(name, `\`) {
-		_ = json.Unmarshal(s.text, &name) // fails for a name that was cut, which is none of those known
+		_ = json.Unmarshal(s.text, &name) // fails for a name that was cut, which is no known one
 	}
 	if s.name = false; len(s.path) > 0 {
 		s.path = append(s.path, '.')

@@ -1,7 +1,7 @@
 package outgoing
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -17,14 +17,14 @@ import (
 	"example.com/sash"
 )
 
-// A Pool is credentials for one API, each with a quota of its own, such as the access tokens of a crawler. A [Call] with a Pool is
-// charged to whichever credential has most room, or the first that has room, and the transport sets that on a copy of the request. A
-// response changes the limits and the cool-down of its credential alone. A Pool is immutable and safe for concurrent use: a program whose
-// credentials change makes a new one.
+// A Pool has credentials for one API, each with a quota of its own, such as the access tokens of a crawler. A [Call] with a Pool is
+// charged to the credential with the most room, or the first that has room, and the transport sets that on a copy of the request. A
+// response changes the limits and the cool-down of its credential alone. A Pool is immutable and safe for concurrent use: a program
+// whose credentials change makes a new one.
 //
-// A credential that the API refuses, with 401 or with a 403 that another one does not get, is dropped for a minute, by all processes, and
-// for longer while the API refuses it again. The request is sent with another one if its body can be sent again. When all are dropped the
-// error is [ErrCredentials]. No result, error, key in the store, printed Pool or Request of a response contains a credential.
+// All processes drop a credential that the API refuses, with 401 or with a 403 that another one does not get, for a minute, and for longer
+// if the API refuses it again. The request is sent with another one if its body can be sent again. When all are dropped the error is
+// [ErrCredentials]. No result, error, key in the store, printed Pool or Request of a response contains a credential.
 type Pool struct {
 	origin      string
 	credentials []credential
@@ -35,17 +35,18 @@ type Pool struct {
 type credential struct{ secret, name string }
 
 // NewPool returns a pool of 1 to [sash.MaxAny] credentials for the API at origin, such as "https://api.github.com". They are sent nowhere
-// else: a redirect to another scheme, host or port is followed without a credential and without a charge, and any other request to such
-// a place is an error. The error of NewPool numbers a credential that is wrong, and never contains one.
+// else: a redirect to another scheme, host or port is followed without a credential and without a charge, and any other request to another
+// origin is an error. An error of NewPool gives the number of a wrong credential, and never contains one.
 //
 // Keys in the store have the HMAC of a credential under hmacKey, at least 32 random bytes that all processes share: see [sash.Secret]. A
-// nil set sends "Authorization: Bearer" and the credential. Another one sets it on a copy of the request, and must not change where that
-// goes:
+// nil set sends "Authorization: Bearer" and the credential. Otherwise set puts it on a copy of the request, whose destination it must not
+// change:
 //
 //	func(req *http.Request, credential string) { req.Header.Set("X-Api-Key", credential) }
 func NewPool(origin string, hmacKey []byte, credentials []string, set func(req *http.Request, credential string)) (*Pool, error) {
 	u, err := url.Parse(origin)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || strings.Trim(u.Path, "/") != "" {
+	isURL := err == nil && (u.Scheme == "http" || u.Scheme == "https")
+	if !isURL || u.Host == "" || u.User != nil || u.RawQuery != "" || strings.Trim(u.Path, "/") != "" {
 		return nil, errors.New(`outgoing: the origin of a pool is a scheme and a host, such as "https://api.github.com"`)
 	}
 	if len(hmacKey) < 32 {
@@ -108,7 +109,7 @@ func (p Pool) Format(f fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(f, "pool of %d credentials for %s", len(p.credentials), p.origin)
 }
 
-// A hiddenError is an error whose text had a credential, and whose parts may have it too: a function, so that no verb prints them.
+// A hiddenError is an error whose text had a credential. Its parts may have it too, so a function holds them, which no verb prints.
 type hiddenError struct {
 	text string
 	is   func(target error) bool
@@ -117,8 +118,8 @@ type hiddenError struct {
 func (e *hiddenError) Error() string        { return e.text }
 func (e *hiddenError) Is(target error) bool { return e.is(target) }
 
-// hide returns the error without the credential, should it contain that: a transport behind this one may describe the
-// request that it got. It replaces the credential and all that has it in the signed request, as they are and escaped.
+// hide removes the credential from an error: a transport behind this one may describe its request. It replaces the credential, and each
+// value of the signed request that has it, plain and escaped.
 func (c *credential) hide(err error, req, signed *http.Request) error {
 	secrets := []string{c.secret}
 	collect := func(before, after map[string][]string) {
@@ -156,10 +157,10 @@ func (c *credential) hide(err error, req, signed *http.Request) error {
 // firstDrop is how long a credential is dropped when the API refuses it for the first time. It grows as a cool-down does.
 const firstDrop = time.Minute
 
-// tries are what has become of one request's attempts with credentials of a pool.
+// tries are the outcomes of one request's attempts with credentials of a pool.
 type tries struct {
 	refused []*credential // those that the API has refused for this request
-	suspect *Call         // the call with the credential of a 403 that may be about the request
+	suspect *Call         // the call whose credential got a 403, which may be about the request
 }
 
 func (c *Call) with(cred *credential) Call {
@@ -170,7 +171,7 @@ func (c *Call) with(cred *credential) Call {
 	return one
 }
 
-// slotKey returns the key of a call's slots: those of a pool are for all its credentials together.
+// slotKey returns the key of a call's slots, which the credentials of a pool share.
 func (c *Call) slotKey() string {
 	switch {
 	case c.credential != nil:
@@ -181,66 +182,33 @@ func (c *Call) slotKey() string {
 	return c.Key
 }
 
-// decideAny charges the call to one credential of its pool, of those that are not cooling down and have not been dropped.
-func (t *Transport) decideAny(ctx context.Context, call Call, within time.Duration) (admission, *refusal, error) {
-	for {
-		choice, cooling, err := t.usable(&call)
-		if err != nil || len(choice.calls) == 0 {
-			return admission{}, cooling, err
-		}
-		now, within, before := time.Now(), min(within, choice.rises), t.learned.total(choice.subjects...)
-		i, res, place, err := t.charge(ctx, within, true, true, choice.subjects)
-		if err != nil {
-			return admission{}, nil, err
-		}
-		one := choice.calls[i]
-		wholes := one.subjects()
-		if !res.Allowed {
-			refused := t.refusal(one, wholes, res)
-			if cooling.wait > 0 {
-				refused.wait = min(refused.wait, cooling.wait)
-			}
-			return admission{}, refused, nil
-		}
-		// The store knows of cool-downs that other processes have begun, and of levels. This one remembers them, and so
-		// does not choose that credential again.
-		there, err := t.cooling(ctx, &one)
-		if err != nil || there.wait > 0 || t.listen(ctx, wholes, true) {
-			giveBack(ctx, place)
-			if err != nil {
-				return admission{}, nil, err
-			}
-			continue
-		}
-		return t.admitted(one, wholes, res, place, before[i], now), nil, nil
-	}
-}
-
-// A choice is the credentials that a call can be charged to, as subjects under the limits that hold now.
-type choice struct {
-	calls    []Call
-	subjects []sash.Subject
-	rises    time.Duration // until a level has risen: farther ahead nothing is booked
-}
-
-// usable returns the credentials that are neither cooling down nor dropped, as far as this process knows, and the shortest
-// wait for one that cools down. If all are dropped the error is [ErrCredentials].
-func (t *Transport) usable(call *Call) (choice, *refusal, error) {
-	now, out := time.Now(), choice{rises: math.MaxInt64}
-	cooling, dropped, back := &refusal{}, 0, time.Duration(math.MaxInt64)
+// untried returns the call with each credential that neither is dropped, as far as this process knows, nor was refused for this request.
+// Back is the time until one is tried again.
+func (t *Transport) untried(call *Call) (calls []Call, back time.Duration) {
 	for i := range call.Pool.credentials {
-		cred := &call.Pool.credentials[i]
-		one := call.with(cred)
-		if left := t.cool.here(one.Account).left; left > 0 {
-			dropped, back = dropped+1, min(back, left)
-			continue
+		one := call.with(&call.Pool.credentials[i])
+		if left := t.known.coolDown(one.Account).left; left > 0 {
+			back = min(cmp.Or(back, left), left)
+		} else if !slices.Contains(call.tries.refused, one.credential) {
+			calls = append(calls, one)
 		}
-		if slices.Contains(call.tries.refused, cred) {
-			continue
-		}
+	}
+	return calls, cmp.Or(back, firstDrop)
+}
+
+// usableOf returns the calls with credentials that do not cool down, and the shortest wait for one that does. If all are dropped or have
+// been tried the error is [ErrCredentials].
+func (t *Transport) usableOf(call *Call) (choice, *refusal, error) {
+	now, out, cooling := time.Now(), choice{rises: math.MaxInt64}, &refusal{}
+	calls, back := t.untried(call)
+	if len(calls) == 0 {
+		cause := fmt.Errorf("%w (%d)", ErrCredentials, len(call.Pool.credentials))
+		return out, nil, &CoolDownError{Key: call.Key, RetryAfter: back, Cause: cause}
+	}
+	for _, one := range calls {
 		whole := one.subjects()[0]
-		limits, wait, rises := t.learned.apply(whole, one.Share, now)
-		if wait = max(wait, t.cool.here(one.Key).left); wait > 0 {
+		limits, wait, rises := t.known.apply(whole, one.Share, now)
+		if wait = max(wait, t.known.coolDown(one.Key).left); wait > 0 {
 			if cooling.wait == 0 || wait < cooling.wait {
 				cooling.key, cooling.wait = one.Key, wait
 			}
@@ -252,22 +220,15 @@ func (t *Transport) usable(call *Call) (choice, *refusal, error) {
 		whole.Limits = limits
 		out.calls, out.subjects, out.rises = append(out.calls, one), append(out.subjects, whole), min(out.rises, rises)
 	}
-	if len(out.calls) == 0 && cooling.wait == 0 {
-		if dropped == 0 { // all that are not dropped have been tried with this request
-			back = firstDrop
-		}
-		cause := fmt.Errorf("%w (%d)", ErrCredentials, len(call.Pool.credentials))
-		return out, nil, &CoolDownError{Key: call.Key, RetryAfter: back, Cause: cause}
-	}
 	return out, cooling, nil
 }
 
-// uncounted returns the call with any credential that is not dropped, for a request that is sent although the store fails.
+// uncounted returns the call with any usable credential, for a request that is sent although the store fails.
 func (t *Transport) uncounted(call Call) (Call, error) {
 	if call.Pool == nil {
 		return call, nil
 	}
-	choice, cooling, err := t.usable(&call)
+	choice, cooling, err := t.usableOf(&call)
 	switch {
 	case err != nil:
 		return call, err
@@ -277,13 +238,13 @@ func (t *Transport) uncounted(call Call) (Call, error) {
 	return choice.calls[rand.IntN(len(choice.calls))], nil
 }
 
-// denied reports whether a response refuses the credential: 401 and 403, unless that refuses the request because of a limit.
+// denied reports whether a response refuses the credential: a 401, or a 403 that is no refusal because of a limit.
 func (c *Call) denied(res *http.Response, wanted pause) bool {
 	return c.Pool != nil && !wanted.refused && (res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden)
 }
 
 // another drops a credential that the API refuses, and reports whether to send the request with another one. A 403 may be about the
-// request: if another credential gets one too, nothing is dropped. Where it cannot be sent again the credential is dropped at once.
+// request: if another credential gets one too, neither is dropped. If the request cannot be sent again, the credential is dropped at once.
 func (t *Transport) another(req *http.Request, used Call, res *http.Response, wanted pause) bool {
 	if used.Pool == nil {
 		return false
@@ -291,7 +252,7 @@ func (t *Transport) another(req *http.Request, used Call, res *http.Response, wa
 	tries, dropped := used.tries, pause{length: firstDrop, guessed: true} // in all processes
 	if !used.denied(res, wanted) {
 		if tries.suspect != nil && !wanted.refused && res.StatusCode < http.StatusInternalServerError {
-			t.coolDown(req, tries.suspect.Account, dropped) // the request is served with another credential
+			t.coolDown(req, tries.suspect.Account, dropped) // another credential was served
 		}
 		return false
 	}
@@ -299,24 +260,14 @@ func (t *Transport) another(req *http.Request, used Call, res *http.Response, wa
 		return false
 	}
 	tries.refused = append(tries.refused, used.credential)
-	again := resendable(req) && t.left(&used)
+	left, _ := t.untried(&used)
+	again := resendable(req) && len(left) > 0
 	if res.StatusCode == http.StatusForbidden && again {
 		tries.suspect = &used
 	} else {
 		t.coolDown(req, used.Account, dropped)
 	}
 	return again
-}
-
-// left reports whether a credential is left that the request has not been tried with.
-func (t *Transport) left(used *Call) bool {
-	for i := range used.Pool.credentials {
-		cred := &used.Pool.credentials[i]
-		if !slices.Contains(used.tries.refused, cred) && t.cool.here(used.with(cred).Account).left <= 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // resendable reports whether a request that the API has refused can be sent again: whatever it asks for, nothing was done.

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -15,22 +15,22 @@ import (
 	"example.com/sash"
 )
 
-// A Profile says how an API describes its quotas and refusals. It is data: write one for an API that [Vendor] does not list. The zero
-// Profile reads the fields of most APIs: RateLimit of all drafts, and the usual X-RateLimit.
+// A Profile says how an API describes its quotas and refusals. It is plain data: write one for an API that [Vendor] does not list. The
+// zero Profile reads the fields of most APIs: RateLimit of all drafts, and the usual X-RateLimit.
 type Profile struct {
 	// Name is the name of the API, for display.
 	Name string
 	// Quotas are the fields that describe each quota. RateLimit and RateLimit-Policy are read beside them. Nil means the usual names.
 	Quotas []QuotaFields
-	// AlsoRefused are status codes beside 429 of a refusal, if it has a Retry-After, says that nothing is left, or has one of the Signs.
+	// AlsoRefused are status codes beside 429 that refuse, if the response has a Retry-After, says that nothing is left, or has a Sign.
 	AlsoRefused []int
-	// Signs distinguish refusals. For a Path, up to 64 KiB of a refusal's body are read before it is returned, which stays complete.
+	// Signs distinguish refusals. For a Path, up to 64 KiB of a refusal's body are read before it is returned; the body stays complete.
 	Signs []Sign
-	// CoolDown is the cool-down after a refusal, or a response with nothing left, that gives no time. It
-	// grows while refusals repeat. Zero is a second.
+	// CoolDown is the cool-down after a refusal, or a response with nothing left, that gives no time. It grows while refusals repeat.
+	// Zero is a second.
 	CoolDown time.Duration
-	// Resets is the calendar period, in Zone, at whose end a used-up quota is reset: the end of the
-	// cool-down when the response gives no time. Zero is an hour from the refusal.
+	// Resets is the calendar period, in Zone, at whose end a used-up quota is reset. The cool-down ends then if the response gives no
+	// time. Zero is an hour from the refusal.
 	Resets sash.Period
 	// Zone is the time zone of Resets. Nil is UTC.
 	Zone *time.Location
@@ -69,8 +69,7 @@ func (p *Profile) quotas() []QuotaFields {
 
 func (p *Profile) coolDown() time.Duration { return cmp.Or(max(p.CoolDown, 0), time.Second) }
 
-// vendors returns the profiles of known APIs. The zero Profile reads the fields of some of them too; these add
-// what a response alone does not say.
+// vendors returns the profiles of known APIs. The zero Profile reads the fields of some of them too; these add what a response does not say.
 func vendors() []Profile {
 	return []Profile{
 		{
@@ -92,7 +91,7 @@ func vendors() []Profile {
 		},
 		{Name: "shopify", Quotas: []QuotaFields{{UsedOfLimit: "X-Shopify-Shop-Api-Call-Limit"}}},
 		{Name: "openai", Quotas: openai(), Signs: []Sign{{Path: "error.code", Has: []string{"insufficient_quota"}, Means: UsedUp}}},
-		{Name: "azure-openai", Quotas: openai()}, // some without Limit and Reset, or with -1 for what is not known
+		{Name: "azure-openai", Quotas: openai()}, // at times without Limit and Reset, or with -1 for unknown
 		{
 			Name:     "gemini",
 			Quotas:   []QuotaFields{}, // it sends no fields
@@ -158,8 +157,8 @@ func anthropic(unit string) QuotaFields {
 	return QuotaFields{Unit: unit, Limit: prefix + "-Limit", Remaining: prefix + "-Remaining", Reset: prefix + "-Reset"}
 }
 
-// Vendor returns the profile of a known API, in any case: anthropic, azure-openai, bedrock, discord, gemini, github, meta, openai, shopify
-// or youtube. It returns false for others: write a profile, or use the zero one, which reads what most send, such as Reddit.
+// Vendor returns the profile of a known API: anthropic, azure-openai, bedrock, discord, gemini, github, meta, openai, shopify or youtube,
+// in upper or lower case. It returns false for others: write a profile, or use the zero one, which reads what most APIs send.
 func Vendor(name string) (Profile, bool) {
 	for _, p := range vendors() {
 		if p.Name == strings.ToLower(name) {
@@ -169,15 +168,15 @@ func Vendor(name string) (Profile, bool) {
 	return Profile{}, false
 }
 
-// A Sign is a field or a value in the JSON body of a response that says that, and how, a request was refused. The transport looks for
-// signs in responses of status 429 and those of [Profile].AlsoRefused; the first sign of the profile that is found counts.
+// A Sign is a header field, or a value in a JSON body, that says how a request was refused. The transport looks for signs in responses with
+// status 429 or one of [Profile].AlsoRefused. The first sign of the profile that it finds counts.
 type Sign struct {
 	// Field is the name of a header field. Empty means to look at Path.
 	Field string
 	// Path is the path of a value in the body: names with dots between them, such as "error.errors.reason".
 	// It descends into each element of an array.
 	Path string
-	// Has are phrases, one of which a text has to contain, in any case. A number or a boolean has to be one of them, as JSON writes it.
+	// Has are phrases, one of which a text must contain, in upper or lower case. A number or a boolean must be one of them as JSON writes it.
 	Has []string
 	// Means is the meaning of the refusal.
 	Means Meaning
@@ -190,15 +189,14 @@ type Meaning uint8
 const (
 	// TooFast is a refusal for the moment: the cool-down is that of the response, or [Profile].CoolDown.
 	TooFast Meaning = iota
-	// UsedUp is a quota with nothing left before its reset: the cool-down is that of the response, or
-	// lasts until the profile's next reset.
+	// UsedUp is a quota with nothing left before its reset: the cool-down is that of the response, or ends with the profile's next reset.
 	UsedUp
 	// Everywhere is TooFast for all buckets of the [Call].Account.
 	Everywhere
 )
 
 func (p *Profile) signOf(res *http.Response) (means Meaning, found bool) {
-	body := sync.OnceValue(func() any { return peek(res) }) // when it is needed, because that may take time
+	body := sync.OnceValue(func() any { return peek(res) }) // only if it is needed, because that may take time
 	for _, s := range p.Signs {
 		if s.Field != "" && s.in(get(res.Header, s.Field)) || s.Field == "" && s.under(body(), strings.Split(s.Path, ".")) {
 			return s.Means, true
@@ -214,18 +212,8 @@ func (s *Sign) under(value any, path []string) bool {
 	case map[string]any:
 		return len(path) > 0 && s.under(v[path[0]], path[1:])
 	}
-	if len(path) > 0 {
-		return false
-	}
-	switch v := value.(type) {
-	case string:
-		return s.in(v)
-	case float64:
-		return slices.Contains(s.Has, strconv.FormatFloat(v, 'f', -1, 64))
-	case bool:
-		return slices.Contains(s.Has, strconv.FormatBool(v))
-	}
-	return false
+	text, ok := value.(string)
+	return len(path) == 0 && (ok && s.in(text) || !ok && slices.Contains(s.Has, fmt.Sprint(value)))
 }
 
 func (s *Sign) in(text string) bool {
@@ -236,8 +224,8 @@ func (s *Sign) in(text string) bool {
 // mostPeeked is the most bytes of a body that are read to find signs.
 const mostPeeked = 64 << 10
 
-// peek decodes a JSON body and leaves it complete for the caller, who closes it. It returns nil for a body that
-// is not JSON, or longer than mostPeeked.
+// peek decodes a JSON body and leaves it complete for the caller, who closes it. It returns nil for a body that is not JSON, or is longer
+// than mostPeeked.
 func peek(res *http.Response) any {
 	if res.Body == nil || res.Body == http.NoBody {
 		return nil

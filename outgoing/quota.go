@@ -2,6 +2,7 @@ package outgoing
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -26,11 +27,11 @@ type quota struct {
 	hasReset     bool
 }
 
-// read returns the quotas that a response's fields describe. It ignores malformed fields, and clamps numbers that
-// no limit can have. Times are measured from the response's Date, and from now when it has none.
+// read returns the quotas that a response's fields describe. It ignores malformed fields, and clamps numbers that no limit can have. Times
+// are measured from the response's Date, or from now if it has none.
 func (p *Profile) read(h http.Header, now time.Time) []quota {
 	now = dateOf(h, now)
-	quotas := readRateLimit(h)
+	quotas := readRateLimit(h, now)
 	if len(quotas) > 0 && p.Quotas == nil {
 		return quotas // the older fields beside them say less
 	}
@@ -71,7 +72,7 @@ func (q *quota) setRemaining(n float64, ok bool) {
 	}
 }
 
-// longestField is the most bytes of a field that are read: descriptions of quotas are short, and longer fields only cost time.
+// longestField is the length of the longest field that is read: descriptions of quotas are short, and longer fields only cost time.
 const longestField = 16 << 10
 
 // get returns a field's first line, or "" when it is absent or too long.
@@ -105,7 +106,7 @@ func number(s string) (float64, bool) {
 
 func units(n float64) int64 { return int64(min(n, sash.MaxUnits)) }
 
-// dateOf returns the server's clock, by which its resets are measured: the response's Date, or now without one.
+// dateOf returns the time by the server's clock: the response's Date, or now if it has none.
 func dateOf(h http.Header, now time.Time) time.Time {
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		return date
@@ -113,7 +114,7 @@ func dateOf(h http.Header, now time.Time) time.Time {
 	return now
 }
 
-// resetOf reads the time until a reset, which is a time or a delay: see [QuotaFields]. One in the past is zero.
+// resetOf returns the time until a reset, which is given as a time or a delay: see [QuotaFields]. For one in the past it is zero.
 func resetOf(s string, now time.Time) (time.Duration, bool) {
 	if s == "" {
 		return 0, false
@@ -140,7 +141,7 @@ func resetOf(s string, now time.Time) (time.Duration, bool) {
 	return 0, false
 }
 
-// retryAfter reads Retry-After: seconds, with a fraction from some servers, or a date.
+// retryAfter reads Retry-After: seconds, in some servers with a fraction, or a date.
 func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	after := get(h, "Retry-After")
 	if n, ok := number(after); ok {
@@ -149,7 +150,7 @@ func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	return resetOf(after, dateOf(h, now))
 }
 
-// seconds returns a duration in milliseconds, rounded up beyond the precision of a float of Unix seconds.
+// seconds returns a duration of whole milliseconds. It rounds away the error of a float of Unix seconds.
 func seconds(n float64) time.Duration {
 	n = min(max(n, 0), sash.MaxWindow.Seconds())
 	return time.Duration(n*1e6+0.5) / 1000 * time.Millisecond
@@ -159,7 +160,7 @@ func clamp(d time.Duration) time.Duration { return min(max(d, 0), sash.MaxWindow
 
 // readRateLimit reads RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers: lists of
 // named quotas (drafts 08 to 11), and one nameless quota (draft 07). Their syntax differs.
-func readRateLimit(h http.Header) (quotas []quota) {
+func readRateLimit(h http.Header, now time.Time) (quotas []quota) {
 	list, all := lines(h, "RateLimit"), policies(lines(h, "RateLimit-Policy"))
 	for _, item := range items(list) { // "name";r=50;t=30; a branch of the draft calls them a and w
 		name, ok := item.Value.(string)
@@ -178,31 +179,19 @@ func readRateLimit(h http.Header) (quotas []quota) {
 		quotas = append(quotas, q)
 	}
 	if dict, err := httpsfv.UnmarshalDictionary(list); err == nil && len(quotas) == 0 {
-		return nameless(dict, all)
+		// limit=100, remaining=50, reset=30: the fields of draft 06 in one.
+		older := http.Header{"Ratelimit-Policy": h.Values("RateLimit-Policy")}
+		for _, name := range dict.Names() {
+			member, _ := dict.Get(name)
+			if item, ok := member.(httpsfv.Item); ok {
+				older.Set("RateLimit-"+name, fmt.Sprint(item.Value))
+			}
+		}
+		if q, _ := usual[0].read(older, now); q.hasRemaining {
+			return []quota{q}
+		}
 	}
 	return quotas
-}
-
-// nameless reads limit=100, remaining=50, reset=30.
-func nameless(dict *httpsfv.Dictionary, policies []quota) []quota {
-	value := func(name string) (int64, bool) {
-		member, _ := dict.Get(name)
-		item, _ := member.(httpsfv.Item)
-		n, ok := item.Value.(int64)
-		return n, ok && n >= 0
-	}
-	remaining, ok := value("remaining")
-	if !ok {
-		return nil
-	}
-	q := quota{unit: unitRequests, remaining: min(remaining, sash.MaxUnits), hasRemaining: true}
-	limit, _ := value("limit")
-	q.limit = min(max(limit, 0), sash.MaxUnits)
-	if reset, ok := value("reset"); ok {
-		q.reset, q.hasReset = seconds(float64(reset)), true
-	}
-	q.window = windowFor(q.limit, policies)
-	return []quota{q}
 }
 
 // policies reads RateLimit-Policy: "name";q=100;w=60, or without a name 100;w=60, 1000;w=3600.

@@ -2,8 +2,10 @@ package outgoing
 
 import (
 	"io"
+	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -175,26 +177,26 @@ func FuzzRead(f *testing.F) {
 
 const ms = time.Millisecond
 
-// grown returns spreads that have seen n requests that took from least to most, evenly, and later ones that took the same.
-func grown(n int, least, most time.Duration, later int, same time.Duration) *spreads {
-	s := newSpreads(0)
+// grown returns the ways of n requests that took from least to most, evenly, and of later ones that took the same.
+func grown(n int, least, most time.Duration, later int, same time.Duration) *ways {
+	known := newBuckets()
 	for i := range n {
-		s.took("api", least+(most-least)*time.Duration(i)/time.Duration(n-1), false)
+		known.took("api", least+(most-least)*time.Duration(i)/time.Duration(n-1), false)
 	}
 	for range later {
-		s.took("api", same, false)
+		known.took("api", same, false)
 	}
-	return s
+	return &known.lock("api").ways
 }
 
 func TestTheSpreadIsLearntFromWhatRequestsTake(t *testing.T) {
 	for name, c := range map[string]struct {
-		seen        *spreads
+		seen        *ways
 		window      time.Duration
 		least, most time.Duration
 	}{
-		"unknown":                  {newSpreads(0), 5 * time.Second, 500 * ms, 500 * ms},
-		"unknown, a long window":   {newSpreads(0), time.Hour, time.Second, time.Second},
+		"unknown":                  {new(ways), 5 * time.Second, 500 * ms, 500 * ms},
+		"unknown, a long window":   {new(ways), time.Hour, time.Second, time.Second},
 		"three are too few":        {grown(3, 0, ms, 0, 0), 5 * time.Second, 500 * ms, 500 * ms},
 		"few may be exceeded":      {grown(8, 200*ms, 300*ms, 0, 0), 5 * time.Second, 200 * ms, 250 * ms},
 		"many":                     {grown(100, 200*ms, 300*ms, 0, 0), 5 * time.Second, 108 * ms, 158 * ms},
@@ -202,45 +204,56 @@ func TestTheSpreadIsLearntFromWhatRequestsTake(t *testing.T) {
 		"all equally far, a burst": {grown(100, 900*ms, 900*ms, 0, 0), 100 * ms, 2 * ms, 2 * ms},
 		"bounded by the window":    {grown(100, 0, 30*time.Second, 0, 0), 5 * time.Second, 1250 * ms, 1250 * ms},
 		"bounded":                  {grown(100, 0, 30*time.Second, 0, 0), time.Hour, 2 * time.Second, 2 * time.Second},
-		"equal ones push out":      {grown(100, 0, time.Second, 128, 10*ms), 5 * time.Second, 100 * ms, 100 * ms},
-		"given":                    {newSpreads(7 * ms), 5 * time.Second, 7 * ms, 7 * ms},
-		"none":                     {newSpreads(-1), 5 * time.Second, 0, 0},
+		"equal ones push out":      {grown(100, 0, time.Second, waysKept, 10*ms), 5 * time.Second, 100 * ms, 100 * ms},
 	} {
-		if d := c.seen.of("api", c.window); d < c.least || d > c.most {
+		if d := c.seen.spread(c.window); d < c.least || d > c.most {
 			t.Errorf("%s: the spread for windows of %v is %v, want %v to %v", name, c.window, d, c.least, c.most)
 		}
 	}
 }
 
-func TestAMemoryIsBounded(t *testing.T) {
+func TestWhatIsKnownOfBucketsIsBounded(t *testing.T) {
 	start := time.Unix(0, 0)
-	over := func(end, now time.Time) bool { return !end.After(now) }
 	for name, c := range map[string]struct {
-		lasts time.Duration // of each key, of which one comes a second
+		lasts time.Duration // of each bucket, of which one comes a second
 		most  int
 		all   bool // nothing that is not over is forgotten
 	}{
-		"over soon":           {time.Second, memorySweep, true},
-		"over late":           {10_000 * time.Second, 2 * 10_000, true},
-		"never over":          {1 << 62, memoryMost, false},
-		"over before it came": {-time.Second, memorySweep, true},
+		"over soon":  {bucketKept, 2 * 3600, true},
+		"over late":  {10_000 * time.Second, 2 * 10_000, true},
+		"never over": {1 << 62, bucketsMost, false},
 	} {
-		m, most := newMemory[int](over), 0
-		for i := range 3 * memoryMost {
+		known, most := newBuckets(), 0
+		for i := range 3 * bucketsMost {
 			now := start.Add(time.Duration(i) * time.Second)
-			m.set(i, now.Add(c.lasts), now)
-			most = max(most, len(m.all))
-			if _, ok := m.get(i, now); !ok && c.lasts > 0 {
-				t.Fatalf("%s: key %d was forgotten at once", name, i)
+			b := known.at(strconv.Itoa(i), now)
+			b.sent = 1
+			b.keep(now.Add(c.lasts))
+			most = max(most, len(known.all))
+			if known.at(strconv.Itoa(i), now) != b {
+				t.Fatalf("%s: bucket %d was forgotten at once", name, i)
 			}
-			if oldest := i - int(c.lasts/time.Second) + 1; c.all && c.lasts > 0 && oldest >= 0 {
-				if _, ok := m.get(oldest, now); !ok {
-					t.Fatalf("%s: key %d was forgotten before its end", name, oldest)
-				}
+			if oldest := i - int(c.lasts/time.Second); c.all && oldest >= 0 && known.all[strconv.Itoa(oldest)] == nil {
+				t.Fatalf("%s: bucket %d was forgotten before its end", name, oldest)
 			}
 		}
 		if most > c.most+1 {
-			t.Errorf("%s: it held %d keys", name, most)
+			t.Errorf("%s: it held %d buckets", name, most)
 		}
+		if late := start.Add(math.MaxInt64); known.at(strconv.Itoa(3*bucketsMost-1), late).sent != 0 {
+			t.Errorf("%s: a bucket is known that is over", name)
+		}
+	}
+}
+
+// The levels of a bucket are few, whatever limits its calls have.
+func TestLevelsThatHaveRisenAreForgotten(t *testing.T) {
+	b := new(bucket)
+	for i := range 100 {
+		now := noon.Add(time.Duration(i) * time.Minute)
+		b.learn(sash.Every(2, time.Duration(i+1)*time.Second), levels{held: held(1, 20*time.Second, now)}, now)
+	}
+	if len(b.levels) != 1 {
+		t.Errorf("there are %d levels, and one holds", len(b.levels))
 	}
 }

@@ -15,12 +15,12 @@ import (
 	"example.com/sash/driver"
 )
 
-// A pause is the cool-down that a response asks for, because the request was refused or because nothing is left.
+// A pause is the cool-down that a response asks for, because the API refused the request or has nothing left.
 type pause struct {
 	refused bool
-	full    bool          // because a window of the API is full, and not the quota of a day or an account
+	full    bool          // a window of the API may be full, and not the quota of a day or an account
 	account bool          // for all buckets of the account
-	length  time.Duration // zero when it asks for none
+	length  time.Duration // zero for none
 	guessed bool          // the response gives no time, so the cool-down grows while refusals repeat
 }
 
@@ -71,8 +71,8 @@ func (p *Profile) untilReset(now time.Time) time.Duration {
 	return time.UnixMicro(end).Sub(now)
 }
 
-// A CoolDownError means that a request was not sent, because the API refused a call of this or another process for a while, or because
-// less is left than it costs. It is [sash.ErrLimited]. A client wraps it in a *url.Error: use errors.As.
+// A CoolDownError means that a request was not sent, because the API has asked this or another process to stay away, or has less left than
+// it costs. It is [sash.ErrLimited]. An http.Client wraps it in a *url.Error: use errors.As.
 type CoolDownError struct {
 	// Key is the bucket or the account, see [Call].
 	Key string
@@ -107,19 +107,20 @@ var ErrMaxWait = errors.New("outgoing: the wait is longer than MaxWait")
 // RetryAfter is when one of them is tried again.
 var ErrCredentials = errors.New("outgoing: the API has refused all credentials of the pool, with 401 or 403")
 
-// Retries says which responses are retried: 429, its equivalents in the profile, and 503, for GET, HEAD, OPTIONS, TRACE, PUT and DELETE,
-// and others with an Idempotency-Key field, if GetBody returns their body. Each retry is charged like the first attempt, and waits for
-// room: for at most MaxRetryAfter under Options.Refuse. Without time for one before the context's deadline the response is returned.
+// Retries says which responses are retried: 429, its equivalents in the profile, and 503. That is for GET, HEAD, OPTIONS, TRACE, PUT and
+// DELETE, and for others with an Idempotency-Key field, if GetBody returns their body. Each retry is charged like the first attempt and
+// waits for room, under Options.Refuse for at most MaxRetryAfter. If the context's deadline leaves no time for a retry, the response is
+// returned.
 type Retries struct {
-	// Most is the most retries of one request. Zero is none. Before retry n = 1, 2, ... there is a delay of a random
-	// part of half a second times 2^(n-1), 30 s at most, after the response's Retry-After.
+	// Most is the most retries of one request. Zero is none. Retry n = 1, 2, ... comes after the response's Retry-After and a random
+	// part of half a second times 2^(n-1), 30 s at most.
 	Most int
 	// MaxRetryAfter is the longest Retry-After or reset to wait for; a response with a longer one is returned. Zero is a minute.
 	MaxRetryAfter time.Duration
 }
 
-// The delays of retries, and how many there are for each request over time, after the first few: an API that refuses
-// everything gets a tenth more requests, not Most times more.
+// The delays of retries, and the retries that each request earns, after a few that are free: an API that refuses everything
+// gets a tenth more requests, not Most times more.
 const (
 	retryBase     = 500 * time.Millisecond
 	retryMost     = 30 * time.Second
@@ -127,7 +128,7 @@ const (
 	freeRetries   = 10
 )
 
-// retry reports whether to retry after a response, and after how long. It takes from the budget.
+// retry reports whether to retry after a response, and after how long. A retry takes one from the budget.
 func (t *Transport) retry(req *http.Request, res *http.Response, wanted pause, attempt int) (time.Duration, bool) {
 	r := &t.opts.Retries
 	if attempt >= r.Most || !repeatable(req) {
@@ -136,7 +137,7 @@ func (t *Transport) retry(req *http.Request, res *http.Response, wanted pause, a
 	if !wanted.refused && res.StatusCode != http.StatusServiceUnavailable || wanted.length > r.MaxRetryAfter {
 		return 0, false
 	}
-	// It is random over its whole range, so that requests refused together are not retried together.
+	// The backoff is random over its whole range, so that requests refused together are not retried together.
 	backoff := rand.N(min(retryBase<<min(attempt, 10), retryMost) + 1)
 	delay := wanted.length + backoff
 	if deadline, ok := req.Context().Deadline(); ok && time.Until(deadline) <= delay {
@@ -176,7 +177,7 @@ type budget struct {
 	left float64 // guarded by mu
 }
 
-// add adds retries, or takes them if they are negative, and reports whether there are as many.
+// add adds retries, or takes them if the number is negative, and reports whether there were enough.
 func (b *budget) add(retries float64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -23,20 +23,21 @@ const longestDay = 25 * time.Hour
 type Options struct {
 	// Base sends the requests. Nil is http.DefaultTransport.
 	Base http.RoundTripper
-	// Refuse fails a request at once when a limit has no room. By default it waits, in the order in which requests were
-	// made, over all processes. When the context's deadline, or MaxWait, is earlier than its turn it fails at once.
+	// Refuse fails a request at once when a limit has no room. By default it waits for its turn, in the order in which the requests of
+	// all processes were made. It fails at once if its turn comes after the context's deadline or MaxWait.
 	Refuse bool
 	// MaxWait is the longest that a request waits for room before one attempt. Zero is as long as the context allows.
 	MaxWait time.Duration
-	// Spread is by how much the ways of two requests can differ, from a charge in the store to the arrival at the API. Windows are longer
-	// by it at the store, so that limits hold at the API. Zero learns it for each bucket from what requests take: a tenth of the window
-	// and at most a second at first, later at most a quarter of the window and two seconds. Negative is none. Calendar limits, and
-	// algorithms that approximate, have none.
+	// Spread is the most by which two requests can differ in the time from their charge in the store to their arrival at the API. Windows
+	// in the store are longer by it, so that limits hold at the API. Zero learns it for each bucket from how long requests take: at first
+	// a tenth of the window, a second at most; later at most a quarter of the window, two seconds at most. Negative is none. Calendar
+	// limits and approximate algorithms have none.
 	Spread time.Duration
-	// InFlight is the most requests of a bucket that are in flight at once, over all processes, as Units, and the longest time that one
-	// takes as Window, such as sash.Every(100, 10*time.Minute). A request takes its slot before it asks for room, and gives it back, with
-	// a round trip, when its response's body ends or is closed. The Window begins anew when it is sent, if the store extends slots. It
-	// counts for the Account of a call or else its Key, and for all credentials of a Pool. The zero Limit is none.
+	// InFlight limits the requests of a bucket that are in flight at once, over all processes. Units is their number, and Window the
+	// longest time that one takes, such as sash.Every(100, 10*time.Minute). A request takes a slot before it asks for room, and gives it
+	// back, with a round trip, when its response's body ends or is closed. The Window restarts when the request is sent, if the store can
+	// extend slots. Requests count by the Account of their call, or else its Key; the credentials of a Pool count together. The zero
+	// Limit is none.
 	InFlight sash.Limit
 	// Prefix keeps the keys of one part of an application apart, as in [sash.Options].
 	Prefix string
@@ -48,20 +49,20 @@ type Options struct {
 	Observer sash.Observer
 	// Profile says how the API describes its quotas. The zero Profile reads the usual fields.
 	Profile Profile
-	// KeepLimits makes a refusal that does not say why a cool-down and nothing else. Otherwise refusals that agree lower a limit for a
-	// time: see What it learns in the documentation of this package. Fields that state a lower limit lower it in any case.
+	// KeepLimits makes an unexplained refusal a cool-down and nothing else. Otherwise refusals that agree lower a limit for a time: see
+	// What it learns in the documentation of this package. Fields that state a lower limit always lower it.
 	KeepLimits bool
 	// MaxCoolDown is the longest cool-down, whatever the API asks for: a second to 25 hours, the same in all processes. Zero is an hour,
-	// or 25 hours, the length of the longest day, when the Profile says that quotas are reset each day or month.
+	// or 25 hours, the longest day, if the Profile says that quotas are reset each day or month.
 	MaxCoolDown time.Duration
 	// Retries says which responses are retried. The zero value is none.
 	Retries Retries
-	// Unavailable decides on a request when the store fails: when it returns nil the request is sent without a charge, and an error is
-	// returned to the caller. A nil Unavailable returns the store's error, which is sash.ErrUnavailable.
+	// Unavailable decides on a request when the store fails: nil sends it without a charge, and an error is returned to the caller. A nil
+	// Unavailable returns the store's error, which is sash.ErrUnavailable.
 	Unavailable func(req *http.Request, call Call, err error) error
 }
 
-// A Transport holds requests to the limits of the API that they go to. It is safe for concurrent use and has nothing to close.
+// A Transport sends requests within the limits of their API. It is safe for concurrent use and has nothing to close.
 type Transport struct {
 	base    http.RoundTripper
 	route   Route
@@ -69,22 +70,22 @@ type Transport struct {
 	limits  []sash.Limit
 	prefix  string // of the keys in the store
 	limiter *sash.Limiter
-	cool    *coolDowns
+	cools   bool // the store keeps cool-downs
 	at      *arriving
-	learned *levels           // those of at
+	known   *buckets
 	slots   *sash.Concurrency // nil when Options have no InFlight
 	budget  budget
 }
 
-// New returns a transport that charges requests to store. The limits apply to every bucket whose Call has none of its own. A nil opts is
-// the default. The error is [sash.ErrInvalidLimit], [sash.ErrInvalidKey] for a nil route, as [Everything] returns for a key that names
-// nothing, or says which option is wrong. New does no I/O. It panics if store is nil.
+// New returns a transport that charges requests to store. The limits, at least one, apply to each bucket whose Call has none of its own.
+// A nil opts is the default. The error is [sash.ErrInvalidLimit], [sash.ErrInvalidKey] for a nil route, as [Everything] returns for an
+// invalid key, or says which option is wrong. New does no I/O. It panics if store is nil.
 func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (*Transport, error) {
 	if driver.Nil(store) {
 		panic("outgoing: New needs a store, such as memstore.New(nil)")
 	}
 	if route == nil {
-		return nil, fmt.Errorf("%w: the route is nil; write one, or use outgoing.Everything with a key that is not empty", sash.ErrInvalidKey)
+		return nil, fmt.Errorf("%w: the route is nil, as Everything returns for a key that is blank or has an empty part", sash.ErrInvalidKey)
 	}
 	t := &Transport{route: route, opts: *cmp.Or(opts, &Options{}), limits: slices.Clone(limits), budget: budget{left: freeRetries}}
 	if t.base = cmp.Or(t.opts.Base, http.DefaultTransport); driver.Nil(t.base) {
@@ -102,8 +103,8 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	if t.opts.Spread > time.Minute {
 		return nil, fmt.Errorf("outgoing: Spread is %v; it is at most a minute", t.opts.Spread)
 	}
-	if r := &t.opts.Retries; r.Most < 0 || r.MaxRetryAfter < 0 {
-		return nil, errors.New("outgoing: the numbers of Retries must not be negative")
+	if r := &t.opts.Retries; t.opts.MaxWait < 0 || r.Most < 0 || r.MaxRetryAfter < 0 {
+		return nil, errors.New("outgoing: MaxWait and the numbers of Retries must not be negative")
 	}
 	t.opts.Retries.MaxRetryAfter = cmp.Or(t.opts.Retries.MaxRetryAfter, time.Minute)
 	if t.opts.Prefix != "" {
@@ -111,8 +112,8 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	}
 	var err error
 	counting := &sash.Options{Prefix: t.opts.Prefix, Algorithm: t.opts.Algorithm, Resolution: t.opts.Resolution, Observer: t.opts.Observer}
-	t.at = newArriving(store, t.prefix, t.opts.Spread)
-	t.learned = t.at.learned
+	t.known = newBuckets()
+	t.at = &arriving{Passthrough: driver.Passthrough{Store: store}, prefix: t.prefix, given: t.opts.Spread, known: t.known}
 	if t.limiter, err = sash.New(t.at, counting, limits...); err != nil {
 		return nil, err
 	}
@@ -125,12 +126,12 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 			return nil, err
 		}
 	}
-	t.cool = newCoolDowns(store, t.prefix, t.opts.MaxCoolDown)
+	t.cools = store.Powers()&driver.CanCool != 0
 	return t, nil
 }
 
 // RoundTrip implements [http.RoundTripper]. Its own errors are [*sash.LimitedError], [*CoolDownError], [sash.ErrUnavailable] and others
-// of AllowAll, that of the route, and that of the context: then the request was not sent, or not sent again.
+// of AllowAll, the route's and the context's. After one of them the request was not sent, or not sent again.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	call, err := t.route(req)
 	if errors.Is(err, ErrExempt) {
@@ -144,19 +145,19 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if call.Pool != nil && originOf(req.URL) != call.Pool.origin {
-		if req.Response != nil { // a redirect has led away from the pool's origin, and is followed without a credential
+		if req.Response != nil { // a redirect away from the pool's origin is followed without a credential
 			return t.base.RoundTrip(req)
 		}
 		closeBody(req)
 		return nil, fmt.Errorf("outgoing: the credentials of the pool are for %s, and the request goes to %s", call.Pool.origin, originOf(req.URL))
 	}
 	t.budget.add(retriesEarned)
-	patience := cmp.Or(max(t.opts.MaxWait, 0), math.MaxInt64) // of the first attempt
+	patience := cmp.Or(t.opts.MaxWait, math.MaxInt64) // of the first attempt
 	if t.opts.Refuse {
 		patience = 0
 	}
 	for attempt := 0; ; attempt++ {
-		res, used, wanted, err := t.fly(req, call, patience)
+		res, used, wanted, err := t.withSlot(req, call, patience)
 		if err != nil {
 			return nil, err
 		}
@@ -203,21 +204,16 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 	now := time.Now()
 	if !admitted.charged.IsZero() {
 		for _, s := range call.subjects() {
-			t.at.spreads.took(t.prefix+s.Key, now.Sub(admitted.charged), fresh.Load())
+			t.known.took(s.Key, now.Sub(admitted.charged), fresh.Load())
 		}
 	}
 	quotas := call.Profile.read(res.Header, now)
 	if admitted.counted != nil {
-		meanwhile := t.learned.total(call.subjects()[0])[0] - admitted.before - call.Cost
-		t.learned.learn(call, admitted.counted, max(meanwhile, 0), quotas, now)
+		t.known.learn(call, admitted.counted, quotas, now)
 	}
 	wanted := pauseOf(call, res, quotas, now)
 	if !wanted.refused && res.StatusCode < http.StatusInternalServerError && !call.denied(res, wanted) {
-		t.cool.served(call.Key, sent)
-		t.cool.served(call.Account, sent)
-		if admitted.counted != nil {
-			t.learned.served(call, admitted.counted, sent)
-		}
+		t.known.served(call, admitted.counted, sent)
 	}
 	if wanted.length > 0 {
 		key := call.Key
@@ -226,7 +222,7 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 		}
 		wanted.length = t.coolDown(req, key, wanted)
 		if !wanted.refused {
-			t.at.exhausted(&call, wanted.length)
+			t.known.exhausted(call.Key, wanted.length)
 		}
 	}
 	if wanted.full && admitted.counted != nil && !t.opts.KeepLimits && !explained(call, quotas) {
@@ -236,7 +232,7 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 	return res, call, wanted, nil
 }
 
-// send sends a request, with the credential of its call if that has one. The response does not return it.
+// send sends a request, with the credential of its call if that has one. The response does not contain it.
 func (t *Transport) send(req *http.Request, call Call) (*http.Response, error) {
 	if call.credential == nil {
 		return t.base.RoundTrip(req)

@@ -49,7 +49,7 @@ func TestSeveralBucketsAreOneDecision(t *testing.T) {
 			call := outgoing.Call{Key: "api", Cost: 1}
 			if req.Method == http.MethodPut {
 				call.Cost = 100
-				call.Also = []sash.Subject{{Key: "expensive", Cost: 1, Limits: []sash.Limit{sash.PerHour(2)}}}
+				call.Also = []sash.Subject{{Key: "expensive", Limits: []sash.Limit{sash.PerHour(2)}}}
 			}
 			return call, nil
 		}
@@ -113,6 +113,7 @@ func TestWrongOptions(t *testing.T) {
 		"no limit":                   {outgoing.Options{}, nil, nil},
 		"cool-downs without end":     {outgoing.Options{MaxCoolDown: 26 * time.Hour}, all, nil},
 		"negative retries":           {outgoing.Options{Retries: outgoing.Retries{Most: -1}}, all, nil},
+		"a wait below zero":          {outgoing.Options{MaxWait: -1}, all, nil},
 		"a spread above a minute":    {outgoing.Options{Spread: time.Minute + 1}, all, nil},
 		"in flight without a window": {outgoing.Options{InFlight: sash.Limit{Units: 5}}, all, sash.ErrInvalidLimit},
 		"in flight without units":    {outgoing.Options{InFlight: sash.Limit{Window: time.Minute}}, all, sash.ErrInvalidLimit},
