@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ type subject struct {
 	prefix     string
 	timeout    time.Duration
 	cost       int64
+	wait       time.Duration
+	reserves   bool // the answer has a token
 	json       bool
 }
 
@@ -45,14 +48,27 @@ func (s *subject) limiter(store driver.Store) (*sash.Limiter, error) {
 	if err := opts.Algorithm.UnmarshalText([]byte(s.algorithm)); err != nil {
 		return nil, err
 	}
-	limits, err := limitsOf(s.limits)
+	limits, err := s.own()
 	if err != nil {
 		return nil, err
 	}
-	if len(limits) == 0 {
+	return sash.New(store, opts, limits...)
+}
+
+// own returns the limits of the flags.
+func (s *subject) own() ([]sash.Limit, error) {
+	if len(s.limits) == 0 {
 		return nil, errors.New("--limit is missing, such as --limit 9500/24h")
 	}
-	return sash.New(store, opts, limits...)
+	return limitsOf(s.limits)
+}
+
+// full returns a key with the prefix of the flags, as a limiter has it.
+func (s *subject) full(key string) string {
+	if s.prefix == "" {
+		return key
+	}
+	return sash.Key(s.prefix) + ":" + key
 }
 
 func limitsOf(texts []string) ([]sash.Limit, error) {
@@ -94,15 +110,16 @@ func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.L
 type nowhere struct{ driver.Store }
 
 func (a *app) allow() *cobra.Command {
-	s := &subject{}
-	var wait time.Duration
-	cmd := &cobra.Command{
-		Use:   "allow --limit LIMIT KEY",
+	return a.charging(false, &cobra.Command{
+		Use:   "allow --limit LIMIT KEY [AND --limit LIMIT KEY]...",
 		Short: "Request units and charge them; exit 0 if allowed, 1 if refused",
 		Long: `Request units for a key. If every limit has room, the units are charged to all of them and the exit
 code is 0. Otherwise nothing is charged, the exit code is 1, and the answer says how many units are
 left and when the same call would be admitted. Exit code 2 is an error: there was no decision, or it
 did not arrive. The call may have been charged then, and is not allowed.
+
+After AND comes another key with its own --limit and --cost: all keys are charged, or none. A key
+called AND goes behind --.
 
 With --wait the command waits for its turn, if that comes in time: behind all that wait already, on
 whatever machine, first come first served. It ends when it may start. If its turn comes later it is
@@ -112,52 +129,9 @@ The key is used as it is. Keys that Go programs build with sash.Key, and those o
 their parts joined by colons: demo:remote_address:192.0.2.7.`,
 		Example: `  sash allow --redis redis://127.0.0.1:6379 --limit 9500/24h youtube --cost 100
   sash allow --limit 25/5s --limit 300/1m crm-api   # $SASH_REDIS is set; both must have room
+  sash allow --limit 5/1s crm:ann AND --limit 25/5s crm-api
   sash allow --limit 25/5s crm-api --wait 30s && curl https://crm.example/api/contacts`,
-		Args: exactly("a KEY"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if wait < 0 || wait > sash.MaxAhead {
-				return fmt.Errorf("--wait %v: give how long the command can wait, up to %v", wait, sash.MaxAhead)
-			}
-			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter, _ *remote) error {
-				if wait > 0 {
-					return a.wait(cmd.Context(), s, limiter, args[0], wait)
-				}
-				res, err := limiter.AllowN(ctx, args[0], s.cost)
-				if err != nil {
-					return err
-				}
-				return a.answer(s, wire.ResultOf(res))
-			})
-		},
-	}
-	s.register(cmd)
-	cmd.Flags().Int64VarP(&s.cost, "cost", "c", 1, "units to request")
-	cmd.Flags().DurationVarP(&wait, "wait", "w", 0, "how long to wait for room, up to 24h")
-	return cmd
-}
-
-// wait books a call, and waits until it starts. If ctx ends while Redis decides, the command still waits for the answer, so
-// that it gives back a place that was booked.
-func (a *app) wait(ctx context.Context, s *subject, limiter *sash.Limiter, key string, within time.Duration) error {
-	decision, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
-	defer cancel()
-	booked, err := limiter.Reserve(decision, key, s.cost, &sash.ReserveOptions{WaitUpTo: within})
-	if err != nil {
-		return err
-	}
-	d := wire.ResultOf(booked.Result())
-	if d.Allowed {
-		delay := wire.Seconds(booked.StartsIn())
-		if err := booked.Wait(ctx); err != nil {
-			return err
-		}
-		if ctx.Err() != nil { // it may have started already
-			_ = booked.Release(ctx)
-			return ctx.Err()
-		}
-		d.Waited = &delay
-	}
-	return a.answer(s, d)
+	})
 }
 
 func (a *app) peek() *cobra.Command {
@@ -224,7 +198,11 @@ no difference and may be left out.`,
 }
 
 func (a *app) answer(s *subject, d wire.Decision) error {
-	err := output.Print(a.out, s.json, d, func(t *output.Text) { t.Say("%s", describe(d)) })
+	to := a.out
+	if s.reserves && !d.Allowed && !s.json {
+		to = a.err // token=$(sash reserve …) hides the other one
+	}
+	err := output.Print(to, s.json, d, func(t *output.Text) { t.Say("%s", cmp.Or(d.Token, describe(d))) })
 	if err == nil && !d.Allowed {
 		return errFound
 	}

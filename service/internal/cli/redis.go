@@ -256,10 +256,7 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string) error {
 	if key == "" {
 		return fmt.Errorf("%w: it is empty", sash.ErrInvalidKey)
 	}
-	full := key
-	if s.prefix != "" {
-		full = sash.Key(s.prefix) + ":" + key
-	}
+	full := s.full(key)
 	return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter, to *remote) error {
 		policy := limiter.Policy()
 		in := inspection{Key: full, RedisKey: to.store.Key(full, policy), Algorithm: policy.Algorithm.String(), Limits: []limitState{}}

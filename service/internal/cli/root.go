@@ -122,7 +122,7 @@ Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including w
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.inspect(), a.config(), a.doctor(), a.token(), a.verify(), redisTopic())
+	root.AddCommand(a.serve(), a.allow(), a.reserve(), a.settle(), a.peek(), a.reset(), a.inspect(), a.config(), a.doctor(), a.token(), a.verify(), redisTopic())
 	return root
 }
 

@@ -124,7 +124,9 @@ func TestAnInterruptedBookingIsGivenBack(t *testing.T) {
 		l := servertest.Must(sash.New(store, nil, sash.PerHour(1)))(t)
 		ctx, interrupt := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- new(app).wait(ctx, &subject{cost: 1, timeout: 2 * time.Second}, l, "k", time.Minute) }()
+		go func() {
+			ended <- new(app).hold(ctx, &subject{wait: time.Minute, timeout: 2 * time.Second}, l, []sash.Subject{{Key: "k", Cost: 1}}, nil)
+		}()
 		synctest.Wait()
 		interrupt()
 		synctest.Wait()
