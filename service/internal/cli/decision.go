@@ -22,7 +22,7 @@ const algorithmUsage = "how windows are counted: sliding-log, sorted-set-log, sl
 type subject struct {
 	redis      string
 	limits     []string
-	algorithm  string
+	algorithm  sash.Algorithm
 	resolution time.Duration
 	prefix     string
 	timeout    time.Duration
@@ -36,7 +36,7 @@ func (s *subject) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	redisFlag(f, &s.redis)
 	f.StringArrayVarP(&s.limits, "limit", "l", nil, "`limit` such as 9500/24h; repeat it for several, which must all have room")
-	f.StringVar(&s.algorithm, "algorithm", sash.SlidingLog.String(), algorithmUsage)
+	f.TextVar(&s.algorithm, "algorithm", sash.SlidingLog, algorithmUsage)
 	f.DurationVar(&s.resolution, "resolution", 0, "step of sliding-buckets, such as 1s")
 	f.StringVar(&s.prefix, "prefix", "", "prefix that separates this application's keys from others")
 	f.DurationVar(&s.timeout, "timeout", 2*time.Second, "how long to wait for Redis")
@@ -44,15 +44,11 @@ func (s *subject) register(cmd *cobra.Command) {
 }
 
 func (s *subject) limiter(store driver.Store) (*sash.Limiter, error) {
-	opts := &sash.Options{Prefix: s.prefix, Resolution: s.resolution}
-	if err := opts.Algorithm.UnmarshalText([]byte(s.algorithm)); err != nil {
-		return nil, err
-	}
 	limits, err := s.own()
 	if err != nil {
 		return nil, err
 	}
-	return sash.New(store, opts, limits...)
+	return sash.New(store, &sash.Options{Algorithm: s.algorithm, Prefix: s.prefix, Resolution: s.resolution}, limits...)
 }
 
 // own returns the limits of the flags.
@@ -85,9 +81,6 @@ func limitsOf(texts []string) ([]sash.Limit, error) {
 
 // on calls f with the limiter that the flags describe, and its store.
 func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.Limiter, *remote) error) error {
-	if _, err := s.limiter(nowhere{}); err != nil { // wrong flags are reported before a missing Redis
-		return err
-	}
 	to, err := a.shared(s.redis)
 	if err != nil {
 		return err
@@ -105,9 +98,6 @@ func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.L
 	}
 	return err
 }
-
-// nowhere is a store for checking flags.
-type nowhere struct{ driver.Store }
 
 func (a *app) allow() *cobra.Command {
 	return a.charging(false, &cobra.Command{
@@ -180,7 +170,7 @@ no difference and may be left out.`,
 			if len(s.limits) == 0 {
 				s.limits = []string{"1/24h"} // a limiter has one
 			}
-			if s.resolution == 0 && s.algorithm == sash.SlidingBuckets.String() {
+			if s.resolution == 0 && s.algorithm == sash.SlidingBuckets {
 				s.resolution = time.Second // and this algorithm has one
 			}
 			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter, _ *remote) error {

@@ -250,7 +250,7 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string) error {
 	if !given {
 		s.limits = []string{"1/1s"} // a limiter has one; what Redis holds does not depend on it
 	}
-	if s.resolution == 0 && s.algorithm == sash.SlidingBuckets.String() {
+	if s.resolution == 0 && s.algorithm == sash.SlidingBuckets {
 		return errors.New("--resolution is missing: sliding-buckets of another resolution are another key")
 	}
 	if key == "" {

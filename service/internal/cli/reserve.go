@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -124,19 +123,15 @@ func (a *app) hold(ctx context.Context, s *subject, limiter *sash.Limiter, parts
 		d.Waited = &delay
 	}
 	if s.reserves {
-		d.Token = to.tokens().Seal(s.held(limiter, parts, r)...)
+		held := make([]decide.Reservation, len(parts))
+		for i, part := range parts {
+			res := r.Parts[i].Result()
+			policy, _ := sash.NewPolicy(&sash.Options{Algorithm: s.algorithm, Resolution: s.resolution}, part.Limits...) // Reserve has checked them
+			held[i] = decide.Reservation{Key: s.full(part.Key), Units: part.Cost, At: res.At, Delay: res.Delay, Policy: policy, ID: rand.Text()}
+		}
+		d.Token = to.tokens().Seal(held...)
 	}
 	return a.answer(s, d)
-}
-
-func (s *subject) held(limiter *sash.Limiter, parts []sash.Subject, r *sash.Reservation) []decide.Reservation {
-	opts, held := sash.Options{Algorithm: limiter.Policy().Algorithm, Resolution: s.resolution}, make([]decide.Reservation, len(parts))
-	for i, part := range parts {
-		policy, _ := sash.NewPolicy(&opts, part.Limits...) // Reserve has checked them
-		res := r.Parts[i].Result()
-		held[i] = decide.Reservation{Key: s.full(part.Key), Units: part.Cost, At: res.At, Delay: res.Delay, Policy: policy, ID: rand.Text()}
-	}
-	return held
 }
 
 // tokens are those of reservations on this Redis. Their key is no secret, as who settles needs access to Redis: it finds a token that was
@@ -163,19 +158,25 @@ The Redis is that of sash reserve, written in the same way.`,
 			if len(args) < 2 {
 				return fmt.Errorf("%d arguments instead of a TOKEN and the units USED (see %s --help)", len(args), cmd.CommandPath())
 			}
-			used := make([]int64, len(args)-1)
-			for i, arg := range args[1:] {
-				var err error
-				if used[i], err = strconv.ParseInt(arg, 10, 64); err != nil {
-					return fmt.Errorf("%q is no number of units: give how many were used, or 0 to give all of them back", wire.Clip(arg))
-				}
+			used, err := wire.ParseUsed(args[1:])
+			if err != nil {
+				return err
 			}
 			to, err := a.shared(url)
 			if err != nil {
 				return err
 			}
 			defer to.client.Close()
-			if err := to.settle(cmd.Context(), args[0], used); err != nil {
+			engine, err := decide.New(&config.Config{}, func(config.Place) (driver.Store, error) { return to.store, nil })
+			if err == nil {
+				err = to.tokens().Settle(cmd.Context(), engine, args[0], used, func(string) error { return nil })
+			}
+			switch {
+			case errors.Is(err, wire.ErrToken):
+				return fmt.Errorf("the TOKEN is not one of sash reserve for redis at %s, or was changed: give both commands the same --redis", to.client)
+			case errors.Is(err, sash.ErrUnavailable):
+				return to.explain(err)
+			case err != nil:
 				return err
 			}
 			return output.Print(a.out, asJSON, map[string]bool{"settled": true}, func(t *output.Text) { t.Say("settled") })
@@ -184,18 +185,4 @@ The Redis is that of sash reserve, written in the same way.`,
 	redisFlag(cmd.Flags(), &url)
 	jsonFlag(cmd.Flags(), &asJSON)
 	return cmd
-}
-
-func (r *remote) settle(ctx context.Context, token string, used []int64) error {
-	engine, err := decide.New(&config.Config{}, func(config.Place) (driver.Store, error) { return r.store, nil })
-	if err == nil {
-		err = r.tokens().Settle(ctx, engine, token, used, func(string) error { return nil })
-	}
-	switch {
-	case errors.Is(err, wire.ErrToken):
-		return fmt.Errorf("the TOKEN is not one of sash reserve for redis at %s, or was changed: give both commands the same --redis", r.client)
-	case errors.Is(err, sash.ErrUnavailable):
-		return r.explain(err)
-	}
-	return err
 }

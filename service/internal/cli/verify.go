@@ -19,11 +19,10 @@ import (
 
 // verifying is the flags of sash verify.
 type verifying struct {
-	redis, algorithm string
-	opts             verify.Options
-	history          string
-	limits           []string // of a history
-	json             bool
+	redis, history string
+	opts           verify.Options
+	limits         []string // of a history
+	json           bool
 }
 
 func (a *app) verify() *cobra.Command {
@@ -76,7 +75,7 @@ had room, wherever between its two times each call was decided.`,
 	f.DurationVar(&v.opts.For, "for", 30*time.Second, "how long to run")
 	f.Uint64Var(&v.opts.Seed, "seed", 0, "seed of limits, costs and keys (default: a new one, which is printed)")
 	f.IntVar(&v.opts.Workers, "workers", 16, "number of concurrent callers, from 1 to 1000")
-	f.StringVar(&v.algorithm, "algorithm", sash.SlidingLog.String(), algorithmUsage)
+	f.TextVar(&v.opts.Algorithm, "algorithm", sash.SlidingLog, algorithmUsage)
 	f.StringVar(&v.history, "history", "", "judge the calls in this `file` instead, which any limiter answered: JSON lines, or - for standard input")
 	f.StringArrayVarP(&v.limits, "limit", "l", nil, "with --history: the `limit` of each key, such as 100/1m; repeat it for several that hold together")
 	jsonFlag(f, &v.json)
@@ -84,9 +83,6 @@ had room, wherever between its two times each call was decided.`,
 }
 
 func (a *app) runVerify(ctx context.Context, v *verifying) error {
-	if err := v.opts.Algorithm.UnmarshalText([]byte(v.algorithm)); err != nil {
-		return err
-	}
 	if v.opts.For < time.Second {
 		return fmt.Errorf("--for %v: give a second at least", v.opts.For)
 	}

@@ -215,8 +215,7 @@ func reads(what string, next http.HandlerFunc) http.HandlerFunc {
 }
 
 // decides returns what answers requests for a decision by one way of the engine: 200, or 429 if it refuses one that charges.
-func (h *Handler) decides(charges bool, silent *wire.Silence,
-	by func(context.Context, *decide.Decider, *decide.Request) (wire.Decision, error)) http.HandlerFunc {
+func (h *Handler) decides(charges bool, silent *wire.Silence, by wire.Way) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		req, ok := h.read(w, r, charges)
 		if !ok {
