@@ -48,7 +48,6 @@ func (a *app) config() *cobra.Command {
 }
 
 func (a *app) configCheck() *cobra.Command {
-	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "check PATH",
 		Short: "Check a configuration and list its limits; exit 0 if it is valid, 2 if not",
@@ -76,7 +75,7 @@ func (a *app) configCheck() *cobra.Command {
 					"descriptor": r.String(), "limits": limits, "algorithm": r.Options.Algorithm, "shadow_mode": r.Shadow, "description": r.Describe(),
 				})
 			}
-			return output.Print(a.out, asJSON, map[string]any{"domains": cfg.Domains(), "rules": rules, "warnings": warnings}, func(t *output.Text) {
+			return a.print(map[string]any{"domains": cfg.Domains(), "rules": rules, "warnings": warnings}, func(t *output.Text) {
 				for _, r := range cfg.Rules() {
 					t.Say("%s: %s", r, r.Describe())
 				}
@@ -86,7 +85,7 @@ func (a *app) configCheck() *cobra.Command {
 			})
 		},
 	}
-	jsonFlag(cmd.Flags(), &asJSON)
+	a.jsonFlag(cmd.Flags())
 	return cmd
 }
 
@@ -143,7 +142,7 @@ func (a *app) configExplain() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return output.Print(a.out, false, nil, func(t *output.Text) { explain(t, lines, found) })
+			return a.print(nil, func(t *output.Text) { explain(t, lines, found) })
 		},
 	}
 	cmd.Flags().StringVar(&domain, "domain", "", "`domain` of the request (default: the only one)")

@@ -16,11 +16,10 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-const algorithmUsage = "how windows are counted: sliding-log, sorted-set-log, sliding-buckets, sliding-counter, fixed-window or gcra"
+const algorithmUsage = "`algorithm` by which windows are counted: sliding-log, sorted-set-log, sliding-buckets, sliding-counter, fixed-window or gcra"
 
 // subject is the flags of commands on one subject.
 type subject struct {
-	redis      string
 	limits     []string
 	algorithm  sash.Algorithm
 	resolution time.Duration
@@ -29,18 +28,17 @@ type subject struct {
 	cost       int64
 	wait       time.Duration
 	reserves   bool // the answer has a token
-	json       bool
 }
 
-func (s *subject) register(cmd *cobra.Command) {
+func (a *app) register(cmd *cobra.Command, s *subject) {
 	f := cmd.Flags()
-	redisFlag(f, &s.redis)
+	a.redisFlag(f)
 	f.StringArrayVarP(&s.limits, "limit", "l", nil, "`limit` such as 9500/24h; repeat it for several, which must all have room")
 	f.TextVar(&s.algorithm, "algorithm", sash.SlidingLog, algorithmUsage)
 	f.DurationVar(&s.resolution, "resolution", 0, "step of sliding-buckets, such as 1s")
 	f.StringVar(&s.prefix, "prefix", "", "prefix that separates this application's keys from others")
 	f.DurationVar(&s.timeout, "timeout", 2*time.Second, "how long to wait for Redis")
-	jsonFlag(f, &s.json)
+	a.jsonFlag(f)
 }
 
 func (s *subject) limiter(store driver.Store) (*sash.Limiter, error) {
@@ -81,7 +79,7 @@ func limitsOf(texts []string) ([]sash.Limit, error) {
 
 // on calls f with the limiter that the flags describe, and its store.
 func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.Limiter, *remote) error) error {
-	to, err := a.shared(s.redis)
+	to, err := a.shared()
 	if err != nil {
 		return err
 	}
@@ -152,7 +150,7 @@ cost of 1; a larger cost may have to wait longer.`,
 			})
 		},
 	}
-	s.register(cmd)
+	a.register(cmd, s)
 	cmd.Flags().Int64VarP(&s.cost, "cost", "c", 1, "units that must have room")
 	return cmd
 }
@@ -177,22 +175,22 @@ no difference and may be left out.`,
 				if err := limiter.Reset(ctx, args[0]); err != nil {
 					return err
 				}
-				return output.Print(a.out, s.json, map[string]any{"reset": true, "key": args[0]}, func(t *output.Text) {
+				return a.print(map[string]any{"reset": true, "key": args[0]}, func(t *output.Text) {
 					t.Say("reset: nothing is charged to %q any more", args[0])
 				})
 			})
 		},
 	}
-	s.register(cmd)
+	a.register(cmd, s)
 	return cmd
 }
 
 func (a *app) answer(s *subject, d wire.Decision) error {
 	to := a.out
-	if s.reserves && !d.Allowed && !s.json {
+	if s.reserves && !d.Allowed && !a.json {
 		to = a.err // token=$(sash reserve …) hides the other one
 	}
-	err := output.Print(to, s.json, d, func(t *output.Text) { t.Say("%s", cmp.Or(d.Token, describe(d))) })
+	err := output.Print(to, a.json, d, func(t *output.Text) { t.Say("%s", cmp.Or(d.Token, describe(d))) })
 	if err == nil && !d.Allowed {
 		return errFound
 	}

@@ -38,19 +38,16 @@ The token is one word of a few hundred characters. It is not secret, but has the
 // charging completes a command that charges the keys of its line. With reserves its answer has a token.
 func (a *app) charging(reserves bool, cmd *cobra.Command) *cobra.Command {
 	s, f := &subject{reserves: reserves}, cmd.Flags()
-	s.register(cmd)
+	a.register(cmd, s)
 	f.Int64VarP(&s.cost, "cost", "c", 1, "units to request")
 	f.DurationVarP(&s.wait, "wait", "w", 0, "how long to wait for room, up to 24h")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		parts, err := s.parts(cmd, a.args)
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case s.wait < 0 || s.wait > sash.MaxAhead:
-			return fmt.Errorf("--wait %v: give how long the command can wait, up to %v", s.wait, sash.MaxAhead)
 		}
 		return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter, to *remote) error {
-			if reserves || s.wait > 0 {
+			if reserves || s.wait != 0 {
 				return a.hold(cmd.Context(), s, limiter, parts, to)
 			}
 			res, err := limiter.AllowAll(ctx, parts...)
@@ -66,7 +63,6 @@ func (a *app) charging(reserves bool, cmd *cobra.Command) *cobra.Command {
 // parts reads the command line again, from AND to AND: each part has one key with its own limits and cost. Other flags may stand in any
 // part. The limits of several keys get names that begin with the key.
 func (s *subject) parts(cmd *cobra.Command, line []string) (all []sash.Subject, err error) {
-	var first []string
 	for more := true; more; {
 		part, i := line, slices.Index(line, "AND")
 		if more = i >= 0 && !slices.Contains(line[:i], "--"); more {
@@ -78,7 +74,7 @@ func (s *subject) parts(cmd *cobra.Command, line []string) (all []sash.Subject, 
 		}
 		keys := cmd.Flags().Args()
 		if len(all) == 0 {
-			first, keys = s.limits, keys[1:] // the first word is the command
+			keys = keys[1:] // the first word is the command
 		}
 		if err := exactly("a KEY")(cmd, keys); err != nil {
 			return nil, err
@@ -94,7 +90,6 @@ func (s *subject) parts(cmd *cobra.Command, line []string) (all []sash.Subject, 
 		}
 		all = append(all, sash.Subject{Key: keys[0], Cost: s.cost, Limits: limits})
 	}
-	s.limits = first
 	return all, nil
 }
 
@@ -141,17 +136,15 @@ func (r *remote) tokens() *wire.Tokens {
 }
 
 func (a *app) settle() *cobra.Command {
-	var url string
-	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "settle TOKEN USED...",
 		Short: "Correct a reservation to the units that were used, or give it back",
-		Long: `Correct the charge of sash reserve, whose TOKEN this is, to the units USED: fewer, more, or 0 to give
-all of it back. Units beyond the estimate are charged even if there is no room. Of several keys give
-the units of each in their order, or a single 0.
+		Long: `Correct the charge of sash reserve to the units that were used: fewer, more, or 0 to give all of it
+back. Units beyond the estimate are charged even without room. For several keys give the units of
+each, in order, or a single 0.
 
-The first settlement counts, and later ones change nothing. So after an error it can be repeated.
-The Redis is that of sash reserve, written in the same way.`,
+The first settlement counts, and later ones change nothing, so a command that failed can be
+repeated. Give --redis the address that sash reserve had, written the same way.`,
 		Example: `  sash settle "$token" 3120
   sash settle "$token" 0`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -162,7 +155,7 @@ The Redis is that of sash reserve, written in the same way.`,
 			if err != nil {
 				return err
 			}
-			to, err := a.shared(url)
+			to, err := a.shared()
 			if err != nil {
 				return err
 			}
@@ -179,10 +172,10 @@ The Redis is that of sash reserve, written in the same way.`,
 			case err != nil:
 				return err
 			}
-			return output.Print(a.out, asJSON, map[string]bool{"settled": true}, func(t *output.Text) { t.Say("settled") })
+			return a.print(map[string]bool{"settled": true}, func(t *output.Text) { t.Say("settled") })
 		},
 	}
-	redisFlag(cmd.Flags(), &url)
-	jsonFlag(cmd.Flags(), &asJSON)
+	a.redisFlag(cmd.Flags())
+	a.jsonFlag(cmd.Flags())
 	return cmd
 }
