@@ -27,6 +27,14 @@ func (a *app) load(path string) (*config.Config, *envoy.Settings, error) {
 	return cfg, env, err
 }
 
+// loadDomain is load, and returns the domain that a flag names, or else the only one.
+func (a *app) loadDomain(path, flag string) (cfg *config.Config, domain string, err error) {
+	if cfg, _, err = a.load(path); err == nil {
+		domain, err = serve.Domain(cfg, flag)
+	}
+	return cfg, domain, err
+}
+
 func (a *app) config() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
@@ -123,11 +131,8 @@ func (a *app) configExplain() *cobra.Command {
 		Example: "  sash config explain limits.yaml --domain demo plan=free user=42",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			cfg, _, err := a.load(args[0])
+			cfg, domain, err := a.loadDomain(args[0], domain)
 			if err != nil {
-				return err
-			}
-			if domain, err = serve.Domain(cfg, domain); err != nil {
 				return err
 			}
 			entries := make([]config.Entry, len(args)-1)

@@ -66,33 +66,18 @@ func wrongArity(command string) *refusal {
 	return wrong("wrong number of arguments for '" + strings.ToLower(command) + "' command")
 }
 
-// codes are those of the errors of the engine. Others are failures of the store.
-var codes = []struct {
-	code string
-	errs []error
-}{
-	{"NOPERM", []error{access.ErrNotAllowed}},
-	{"SASHRULE", []error{
-		config.ErrUnknownDomain, config.ErrNone, decide.ErrNotLimited, decide.ErrCountsRefused, decide.ErrNoQueue, decide.ErrParts,
-		sash.ErrUnsupported,
-	}},
-	{"SASHCOST", []error{sash.ErrInvalidCost, sash.ErrCostAboveLimit}},
-	{"SASHTOKEN", []error{wire.ErrToken, wire.ErrExpired, decide.ErrKept}},
-	{"ERR", []error{decide.ErrTwice, sash.ErrInvalidLimit, sash.ErrInvalidKey, sash.ErrInvalidID}},
-}
-
 // refusal returns the refusal of a command that got no decision, with what a silent store means for it.
 func (h *Handler) refusal(err error, silent *wire.Silence) *refusal {
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		return refused
 	}
-	if errors.Is(err, access.ErrUnknown) {
+	switch _, code := wire.Codes(err); {
+	case errors.Is(err, access.ErrUnknown):
 		return &refusal{"NOAUTH", "Authentication required. " + err.Error()}
-	}
-	for _, of := range codes {
-		if slices.ContainsFunc(of.errs, func(target error) bool { return errors.Is(err, target) }) {
-			return &refusal{of.code, err.Error()}
-		}
+	case errors.Is(err, access.ErrNotAllowed):
+		return &refusal{"NOPERM", err.Error()}
+	case code != "":
+		return &refusal{code, err.Error()}
 	}
 	h.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
 	text, cause := silent.Of(err)
