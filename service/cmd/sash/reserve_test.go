@@ -63,6 +63,7 @@ func TestReservationsAreSettledOnce(t *testing.T) {
 		{"allow --limit 5/1h a AND --limit 5/1h", 2, "", "sash: 0 arguments instead of a KEY"},
 		{"allow --limit 5/1h a AND b", 2, "", "sash: --limit is missing"},
 		{"allow --limit 5/1h a AND --limit 5/1h a", 2, "", "sash: invalid key: the subject a appears twice"},
+		{"--json AND allow --limit 5/1h a", 2, `{"error":"0 arguments instead of a KEY`, ""},
 		{"peek --limit 5/1h a AND --limit 5/1h b", 2, "", "sash: 3 arguments instead of a KEY"},
 		{"peek --limit 100/1h last", 0, "allowed: 40 units left\n", ""},
 	} {

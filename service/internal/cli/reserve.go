@@ -35,7 +35,7 @@ The token is one word of a few hundred characters. It is not secret, but has the
 	})
 }
 
-// charging completes a command that charges the keys of its line. With reserves its answer has a token.
+// charging adds to a command the flags of a charge, and what runs it. With reserves the answer is a token.
 func (a *app) charging(reserves bool, cmd *cobra.Command) *cobra.Command {
 	s, f := &subject{reserves: reserves}, cmd.Flags()
 	a.register(cmd, s)
@@ -60,8 +60,8 @@ func (a *app) charging(reserves bool, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// parts reads the command line again, from AND to AND: each part has one key with its own limits and cost. Other flags may stand in any
-// part. The limits of several keys get names that begin with the key.
+// parts parses the command line again, part by part. AND separates the parts, each of which has one key, limits and a cost. Other flags
+// may be in any part. With several keys the name of a limit begins with its key.
 func (s *subject) parts(cmd *cobra.Command, line []string) (all []sash.Subject, err error) {
 	for more := true; more; {
 		part, i := line, slices.Index(line, "AND")
@@ -73,7 +73,7 @@ func (s *subject) parts(cmd *cobra.Command, line []string) (all []sash.Subject, 
 			return nil, cmd.FlagErrorFunc()(cmd, err)
 		}
 		keys := cmd.Flags().Args()
-		if len(all) == 0 {
+		if len(all) == 0 && len(keys) > 0 {
 			keys = keys[1:] // the first word is the command
 		}
 		if err := exactly("a KEY")(cmd, keys); err != nil {
@@ -93,8 +93,8 @@ func (s *subject) parts(cmd *cobra.Command, line []string) (all []sash.Subject, 
 	return all, nil
 }
 
-// hold charges what can be given back, waits until it starts, and answers. If ctx ends while Redis decides, the command still waits for the
-// answer, so that it gives back what was charged.
+// hold makes a reservation, waits until it starts, and prints the answer. If ctx ends while Redis decides, hold still waits for the answer,
+// to give back what was charged.
 func (a *app) hold(ctx context.Context, s *subject, limiter *sash.Limiter, parts []sash.Subject, to *remote) error {
 	decision, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
@@ -129,8 +129,8 @@ func (a *app) hold(ctx context.Context, s *subject, limiter *sash.Limiter, parts
 	return a.answer(s, d)
 }
 
-// tokens are those of reservations on this Redis. Their key is no secret, as who settles needs access to Redis: it finds a token that was
-// changed, or is of another Redis.
+// tokens returns what seals and opens reservations on this Redis. The key is not secret, because settling needs access to Redis anyway.
+// It detects a token that was changed, or that belongs to another Redis.
 func (r *remote) tokens() *wire.Tokens {
 	return wire.NewTokens(fmt.Appendf(nil, "%s %d %s", r.client, r.client.Database(), r.prefix))
 }
