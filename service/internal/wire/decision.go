@@ -117,8 +117,11 @@ func decisionOn(req *decide.Request, answers []decide.Answer) Decision {
 // A Way returns the decision of an engine on a request.
 type Way func(ctx context.Context, engine *decide.Decider, req *decide.Request) (Decision, error)
 
-// Decide charges a request, and Peek returns the decision that Decide would return, and charges nothing.
-var Decide, Peek = way((*decide.Decider).Decide), way((*decide.Decider).Peek)
+// Decide decides a request, and charges it.
+var Decide = way((*decide.Decider).Decide)
+
+// Peek returns the decision that Decide would return, and charges nothing.
+var Peek = way((*decide.Decider).Peek)
 
 func way(ask func(*decide.Decider, context.Context, decide.Request) ([]decide.Answer, error)) Way {
 	return func(ctx context.Context, engine *decide.Decider, req *decide.Request) (d Decision, err error) {
