@@ -73,7 +73,7 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 		{redis, "allow --limit 1_per_second k", "a slash and a window"},
 		{redis, "allow --limit 1/1s", "0 arguments instead of a KEY"},
 		{redis, "peek --limit 1/1s k --cost 2", "can never fit into 1/1s"},
-		{redis, "allow --limit 1/1s k --wait=-1s", "up to 24h"},
+		{redis, "allow --limit 1/1s k --wait=-1s", "a call waits 0 or longer"},
 		{redis, "allow --limit 1/1s k --wait=1s --algorithm gcra", "algorithm gcra"},
 		{redis, "alow", "unknown command"},
 		{redis, "inspect --algorithm sliding-buckets k", "--resolution is missing"},
@@ -241,7 +241,7 @@ func TestCommandsOfTheReadme(t *testing.T) {
 	script := func(dir, text string) string {
 		cmd := exec.CommandContext(t.Context(), "sh", "-ec", text)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"),
-			"REDIS=redis://"+redistest.Start(t).Addr())
+			"SASH_REDIS=redis://"+redistest.Start(t).Addr())
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("%v: %s\n%s", err, text, out)

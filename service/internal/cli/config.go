@@ -27,6 +27,14 @@ func (a *app) load(path string) (*config.Config, *envoy.Settings, error) {
 	return cfg, env, err
 }
 
+// loadDomain is load, and returns the domain that a flag names, or else the only one.
+func (a *app) loadDomain(path, flag string) (cfg *config.Config, domain string, err error) {
+	if cfg, _, err = a.load(path); err == nil {
+		domain, err = serve.Domain(cfg, flag)
+	}
+	return cfg, domain, err
+}
+
 func (a *app) config() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
@@ -48,7 +56,6 @@ func (a *app) config() *cobra.Command {
 }
 
 func (a *app) configCheck() *cobra.Command {
-	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "check PATH",
 		Short: "Check a configuration and list its limits; exit 0 if it is valid, 2 if not",
@@ -76,7 +83,7 @@ func (a *app) configCheck() *cobra.Command {
 					"descriptor": r.String(), "limits": limits, "algorithm": r.Options.Algorithm, "shadow_mode": r.Shadow, "description": r.Describe(),
 				})
 			}
-			return output.Print(a.out, asJSON, map[string]any{"domains": cfg.Domains(), "rules": rules, "warnings": warnings}, func(t *output.Text) {
+			return a.print(map[string]any{"domains": cfg.Domains(), "rules": rules, "warnings": warnings}, func(t *output.Text) {
 				for _, r := range cfg.Rules() {
 					t.Say("%s: %s", r, r.Describe())
 				}
@@ -86,7 +93,7 @@ func (a *app) configCheck() *cobra.Command {
 			})
 		},
 	}
-	jsonFlag(cmd.Flags(), &asJSON)
+	a.jsonFlag(cmd.Flags())
 	return cmd
 }
 
@@ -124,11 +131,8 @@ func (a *app) configExplain() *cobra.Command {
 		Example: "  sash config explain limits.yaml --domain demo plan=free user=42",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			cfg, _, err := a.load(args[0])
+			cfg, domain, err := a.loadDomain(args[0], domain)
 			if err != nil {
-				return err
-			}
-			if domain, err = serve.Domain(cfg, domain); err != nil {
 				return err
 			}
 			entries := make([]config.Entry, len(args)-1)
@@ -143,7 +147,7 @@ func (a *app) configExplain() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return output.Print(a.out, false, nil, func(t *output.Text) { explain(t, lines, found) })
+			return a.print(nil, func(t *output.Text) { explain(t, lines, found) })
 		},
 	}
 	cmd.Flags().StringVar(&domain, "domain", "", "`domain` of the request (default: the only one)")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,44 +16,53 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-const algorithmUsage = "how windows are counted: sliding-log, sorted-set-log, sliding-buckets, sliding-counter, fixed-window or gcra"
+const algorithmUsage = "`algorithm` by which windows are counted: sliding-log, sorted-set-log, sliding-buckets, sliding-counter, fixed-window or gcra"
 
 // subject is the flags of commands on one subject.
 type subject struct {
-	redis      string
 	limits     []string
-	algorithm  string
+	algorithm  sash.Algorithm
 	resolution time.Duration
 	prefix     string
 	timeout    time.Duration
 	cost       int64
-	json       bool
+	wait       time.Duration
+	reserves   bool // the answer has a token
 }
 
-func (s *subject) register(cmd *cobra.Command) {
+func (a *app) register(cmd *cobra.Command, s *subject) {
 	f := cmd.Flags()
-	redisFlag(f, &s.redis)
+	a.redisFlag(f)
 	f.StringArrayVarP(&s.limits, "limit", "l", nil, "`limit` such as 9500/24h; repeat it for several, which must all have room")
-	f.StringVar(&s.algorithm, "algorithm", sash.SlidingLog.String(), algorithmUsage)
+	f.TextVar(&s.algorithm, "algorithm", sash.SlidingLog, algorithmUsage)
 	f.DurationVar(&s.resolution, "resolution", 0, "step of sliding-buckets, such as 1s")
 	f.StringVar(&s.prefix, "prefix", "", "prefix that separates this application's keys from others")
 	f.DurationVar(&s.timeout, "timeout", 2*time.Second, "how long to wait for Redis")
-	jsonFlag(f, &s.json)
+	a.jsonFlag(f)
 }
 
 func (s *subject) limiter(store driver.Store) (*sash.Limiter, error) {
-	opts := &sash.Options{Prefix: s.prefix, Resolution: s.resolution}
-	if err := opts.Algorithm.UnmarshalText([]byte(s.algorithm)); err != nil {
-		return nil, err
-	}
-	limits, err := limitsOf(s.limits)
+	limits, err := s.own()
 	if err != nil {
 		return nil, err
 	}
-	if len(limits) == 0 {
+	return sash.New(store, &sash.Options{Algorithm: s.algorithm, Prefix: s.prefix, Resolution: s.resolution}, limits...)
+}
+
+// own returns the limits of the flags.
+func (s *subject) own() ([]sash.Limit, error) {
+	if len(s.limits) == 0 {
 		return nil, errors.New("--limit is missing, such as --limit 9500/24h")
 	}
-	return sash.New(store, opts, limits...)
+	return limitsOf(s.limits)
+}
+
+// full returns a key with the prefix of the flags, as a limiter has it.
+func (s *subject) full(key string) string {
+	if s.prefix == "" {
+		return key
+	}
+	return sash.Key(s.prefix) + ":" + key
 }
 
 func limitsOf(texts []string) ([]sash.Limit, error) {
@@ -69,10 +79,7 @@ func limitsOf(texts []string) ([]sash.Limit, error) {
 
 // on calls f with the limiter that the flags describe, and its store.
 func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.Limiter, *remote) error) error {
-	if _, err := s.limiter(nowhere{}); err != nil { // wrong flags are reported before a missing Redis
-		return err
-	}
-	to, err := a.shared(s.redis)
+	to, err := a.shared()
 	if err != nil {
 		return err
 	}
@@ -90,19 +97,17 @@ func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.L
 	return err
 }
 
-// nowhere is a store for checking flags.
-type nowhere struct{ driver.Store }
-
 func (a *app) allow() *cobra.Command {
-	s := &subject{}
-	var wait time.Duration
-	cmd := &cobra.Command{
-		Use:   "allow --limit LIMIT KEY",
+	return a.charging(false, &cobra.Command{
+		Use:   "allow --limit LIMIT KEY [AND --limit LIMIT KEY]...",
 		Short: "Request units and charge them; exit 0 if allowed, 1 if refused",
 		Long: `Request units for a key. If every limit has room, the units are charged to all of them and the exit
 code is 0. Otherwise nothing is charged, the exit code is 1, and the answer says how many units are
 left and when the same call would be admitted. Exit code 2 is an error: there was no decision, or it
 did not arrive. The call may have been charged then, and is not allowed.
+
+After AND comes another key with its own --limit and --cost: all keys are charged, or none. A key
+called AND goes behind --.
 
 With --wait the command waits for its turn, if that comes in time: behind all that wait already, on
 whatever machine, first come first served. It ends when it may start. If its turn comes later it is
@@ -112,52 +117,9 @@ The key is used as it is. Keys that Go programs build with sash.Key, and those o
 their parts joined by colons: demo:remote_address:192.0.2.7.`,
 		Example: `  sash allow --redis redis://127.0.0.1:6379 --limit 9500/24h youtube --cost 100
   sash allow --limit 25/5s --limit 300/1m crm-api   # $SASH_REDIS is set; both must have room
+  sash allow --limit 5/1s crm:ann AND --limit 25/5s crm-api
   sash allow --limit 25/5s crm-api --wait 30s && curl https://crm.example/api/contacts`,
-		Args: exactly("a KEY"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if wait < 0 || wait > sash.MaxAhead {
-				return fmt.Errorf("--wait %v: give how long the command can wait, up to %v", wait, sash.MaxAhead)
-			}
-			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter, _ *remote) error {
-				if wait > 0 {
-					return a.wait(cmd.Context(), s, limiter, args[0], wait)
-				}
-				res, err := limiter.AllowN(ctx, args[0], s.cost)
-				if err != nil {
-					return err
-				}
-				return a.answer(s, wire.ResultOf(res))
-			})
-		},
-	}
-	s.register(cmd)
-	cmd.Flags().Int64VarP(&s.cost, "cost", "c", 1, "units to request")
-	cmd.Flags().DurationVarP(&wait, "wait", "w", 0, "how long to wait for room, up to 24h")
-	return cmd
-}
-
-// wait books a call, and waits until it starts. If ctx ends while Redis decides, the command still waits for the answer, so
-// that it gives back a place that was booked.
-func (a *app) wait(ctx context.Context, s *subject, limiter *sash.Limiter, key string, within time.Duration) error {
-	decision, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
-	defer cancel()
-	booked, err := limiter.Reserve(decision, key, s.cost, &sash.ReserveOptions{WaitUpTo: within})
-	if err != nil {
-		return err
-	}
-	d := wire.ResultOf(booked.Result())
-	if d.Allowed {
-		delay := wire.Seconds(booked.StartsIn())
-		if err := booked.Wait(ctx); err != nil {
-			return err
-		}
-		if ctx.Err() != nil { // it may have started already
-			_ = booked.Release(ctx)
-			return ctx.Err()
-		}
-		d.Waited = &delay
-	}
-	return a.answer(s, d)
+	})
 }
 
 func (a *app) peek() *cobra.Command {
@@ -188,7 +150,7 @@ cost of 1; a larger cost may have to wait longer.`,
 			})
 		},
 	}
-	s.register(cmd)
+	a.register(cmd, s)
 	cmd.Flags().Int64VarP(&s.cost, "cost", "c", 1, "units that must have room")
 	return cmd
 }
@@ -206,25 +168,29 @@ no difference and may be left out.`,
 			if len(s.limits) == 0 {
 				s.limits = []string{"1/24h"} // a limiter has one
 			}
-			if s.resolution == 0 && s.algorithm == sash.SlidingBuckets.String() {
+			if s.resolution == 0 && s.algorithm == sash.SlidingBuckets {
 				s.resolution = time.Second // and this algorithm has one
 			}
 			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter, _ *remote) error {
 				if err := limiter.Reset(ctx, args[0]); err != nil {
 					return err
 				}
-				return output.Print(a.out, s.json, map[string]any{"reset": true, "key": args[0]}, func(t *output.Text) {
+				return a.print(map[string]any{"reset": true, "key": args[0]}, func(t *output.Text) {
 					t.Say("reset: nothing is charged to %q any more", args[0])
 				})
 			})
 		},
 	}
-	s.register(cmd)
+	a.register(cmd, s)
 	return cmd
 }
 
 func (a *app) answer(s *subject, d wire.Decision) error {
-	err := output.Print(a.out, s.json, d, func(t *output.Text) { t.Say("%s", describe(d)) })
+	to := a.out
+	if s.reserves && !d.Allowed && !a.json {
+		to = a.err // token=$(sash reserve …) hides the other one
+	}
+	err := output.Print(to, a.json, d, func(t *output.Text) { t.Say("%s", cmp.Or(d.Token, describe(d))) })
 	if err == nil && !d.Allowed {
 		return errFound
 	}

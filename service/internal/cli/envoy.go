@@ -11,7 +11,6 @@ import (
 
 	"example.com/sash/service/internal/config"
 	"example.com/sash/service/internal/quota"
-	"example.com/sash/service/internal/serve"
 )
 
 func (a *app) configEnvoy() *cobra.Command {
@@ -23,11 +22,8 @@ func (a *app) configEnvoy() *cobra.Command {
 		Example: "  sash config envoy limits.yaml --domain demo --quota",
 		Args:    exactly("a PATH"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			cfg, _, err := a.load(args[0])
+			cfg, domain, err := a.loadDomain(args[0], domain)
 			if err != nil {
-				return err
-			}
-			if domain, err = serve.Domain(cfg, domain); err != nil {
 				return err
 			}
 			rule, known := map[string]string{"deny": "DENY_ALL", "allow": "ALLOW_ALL"}[before]

@@ -25,8 +25,8 @@ import (
 const redisVariable, homeVariable = "SASH_REDIS", "SASH_HOME"
 
 // redisFlag adds --redis for a command that uses the environment otherwise.
-func redisFlag(f *pflag.FlagSet, into *string) {
-	f.StringVar(into, "redis", "", "`URL` of Redis, such as redis://user:password@host:6379: see sash help redis (default: $"+redisVariable+")")
+func (a *app) redisFlag(f *pflag.FlagSet) {
+	f.StringVar(&a.redis, "redis", "", "`URL` of Redis, such as redis://user:password@host:6379: see sash help redis (default: $"+redisVariable+")")
 }
 
 func (a *app) redisURL(flag string, env *envoy.Settings) string {
@@ -41,12 +41,12 @@ type remote struct {
 }
 
 // shared returns the store of sash serve in the same environment, as charges must outlive the command. It does no I/O.
-func (a *app) shared(flag string) (*remote, error) {
+func (a *app) shared() (*remote, error) {
 	env, err := envoy.Read(a.env, false)
 	if err != nil {
 		return nil, err
 	}
-	url := a.redisURL(flag, env)
+	url := a.redisURL(a.redis, env)
 	if url == "" {
 		return nil, errors.New("give --redis or set " + redisVariable + ": without Redis the charges would be in this process, and forgotten when it exits")
 	}
@@ -109,9 +109,8 @@ sash doctor checks a Redis and says what to change.`,
 }
 
 func (a *app) doctor() *cobra.Command {
-	var url string
 	var budget time.Duration
-	var strict, asJSON bool
+	var strict bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check how a Redis is set up for a limiter; exit 0 fine, 1 not",
@@ -141,22 +140,22 @@ Redis does not answer or refuses the user.`,
   sash doctor --strict --json      # in CI, with SASH_REDIS set`,
 		Args: noAddress,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.runDoctor(cmd.Context(), url, budget, strict, asJSON)
+			return a.runDoctor(cmd.Context(), budget, strict)
 		},
 	}
 	f := cmd.Flags()
-	redisFlag(f, &url)
+	a.redisFlag(f)
 	f.DurationVar(&budget, "budget", failover.DefaultBudget, "time that one decision may take, as sash serve --budget has it")
 	f.BoolVar(&strict, "strict", false, "exit 1 for warnings too")
-	jsonFlag(f, &asJSON)
+	a.jsonFlag(f)
 	return cmd
 }
 
-func (a *app) runDoctor(ctx context.Context, url string, budget time.Duration, strict, asJSON bool) error {
+func (a *app) runDoctor(ctx context.Context, budget time.Duration, strict bool) error {
 	if budget <= 0 {
 		return fmt.Errorf("--budget %v: give a time above zero, such as 50ms", budget)
 	}
-	to, err := a.shared(url)
+	to, err := a.shared()
 	if err != nil {
 		return err
 	}
@@ -173,7 +172,7 @@ func (a *app) runDoctor(ctx context.Context, url string, budget time.Duration, s
 		"redis": to.client.String(), "prefix": to.prefix, "findings": findings,
 		"ok": count[doctor.OK], "unchecked": count[doctor.Unchecked], "warn": count[doctor.Warn], "fail": count[doctor.Fail],
 	}
-	err = output.Print(a.out, asJSON, answer, func(t *output.Text) {
+	err = a.print(answer, func(t *output.Text) {
 		t.Say("redis at %s, keys under %s*", to.client, to.prefix)
 		for _, f := range findings {
 			if f.Node != "" {
@@ -211,7 +210,7 @@ sash serve, are their parts joined by colons: demo:remote_address:192.0.2.7.`,
 		Args: exactly("a KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.runInspect(cmd, s, args[0]) },
 	}
-	s.register(cmd)
+	a.register(cmd, s)
 	return cmd
 }
 
@@ -250,16 +249,13 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string) error {
 	if !given {
 		s.limits = []string{"1/1s"} // a limiter has one; what Redis holds does not depend on it
 	}
-	if s.resolution == 0 && s.algorithm == sash.SlidingBuckets.String() {
+	if s.resolution == 0 && s.algorithm == sash.SlidingBuckets {
 		return errors.New("--resolution is missing: sliding-buckets of another resolution are another key")
 	}
 	if key == "" {
 		return fmt.Errorf("%w: it is empty", sash.ErrInvalidKey)
 	}
-	full := key
-	if s.prefix != "" {
-		full = sash.Key(s.prefix) + ":" + key
-	}
+	full := s.full(key)
 	return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter, to *remote) error {
 		policy := limiter.Policy()
 		in := inspection{Key: full, RedisKey: to.store.Key(full, policy), Algorithm: policy.Algorithm.String(), Limits: []limitState{}}
@@ -270,7 +266,7 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string) error {
 		if err != nil {
 			return to.explain(cause.Remedy(err))
 		}
-		return output.Print(a.out, s.json, in, func(t *output.Text) { in.text(t, to.client.String()) })
+		return a.print(in, func(t *output.Text) { in.text(t, to.client.String()) })
 	})
 }
 

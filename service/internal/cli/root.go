@@ -41,6 +41,10 @@ type app struct {
 	args     []string
 	out, err io.Writer
 	env      func(string) string
+
+	// Flags of several commands.
+	redis string
+	json  bool
 }
 
 // Args returns the arguments of a command line for Run. Under the name of Envoy's rate limit service, ratelimit, the
@@ -122,7 +126,7 @@ Exit codes: 0 allowed or done, 1 refused or found wrong, 2 an error (including w
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())
 	})
-	root.AddCommand(a.serve(), a.allow(), a.peek(), a.reset(), a.inspect(), a.config(), a.doctor(), a.token(), a.verify(), redisTopic())
+	root.AddCommand(a.serve(), a.allow(), a.reserve(), a.settle(), a.peek(), a.reset(), a.inspect(), a.config(), a.doctor(), a.token(), a.verify(), redisTopic())
 	return root
 }
 
@@ -209,14 +213,17 @@ func Signals() context.Context {
 	return ctx
 }
 
-func jsonFlag(f *pflag.FlagSet, into *bool) { f.BoolVar(into, "json", false, "answer in JSON") }
+func (a *app) jsonFlag(f *pflag.FlagSet) { f.BoolVar(&a.json, "json", false, "answer in JSON") }
+
+func (a *app) print(answer any, describe func(*output.Text)) error {
+	return output.Print(a.out, a.json, answer, describe)
+}
 
 func units(n int64) string { return output.Count(n, "unit") }
 
 func instantText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
 
 func (a *app) token() *cobra.Command {
-	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "token",
 		Short: "Make a token for a client of sash serve --access",
@@ -237,12 +244,12 @@ remove the old one. The SHA-256 of a token of your own: printf %s TOKEN | sha256
 			_, _ = rand.Read(random) // never fails
 			token := base64.RawURLEncoding.EncodeToString(random)
 			listed := fmt.Sprintf("%x", sha256.Sum256([]byte(token)))
-			return output.Print(a.out, asJSON, map[string]string{"token": token, "sha256": listed}, func(out *output.Text) {
+			return a.print(map[string]string{"token": token, "sha256": listed}, func(out *output.Text) {
 				out.Say("token   %s", token)
 				out.Say("sha256  %s", listed)
 			})
 		},
 	}
-	jsonFlag(cmd.Flags(), &asJSON)
+	a.jsonFlag(cmd.Flags())
 	return cmd
 }

@@ -22,6 +22,7 @@ import (
 	"example.com/sash/driver"
 	"example.com/sash/memstore"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
 	"example.com/sash/service/internal/serve"
 	"example.com/sash/service/internal/servertest"
 	"example.com/sash/service/internal/verify"
@@ -124,7 +125,9 @@ func TestAnInterruptedBookingIsGivenBack(t *testing.T) {
 		l := servertest.Must(sash.New(store, nil, sash.PerHour(1)))(t)
 		ctx, interrupt := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- new(app).wait(ctx, &subject{cost: 1, timeout: 2 * time.Second}, l, "k", time.Minute) }()
+		go func() {
+			ended <- new(app).hold(ctx, &subject{wait: time.Minute, timeout: 2 * time.Second}, l, []sash.Subject{{Key: "k", Cost: 1}}, nil)
+		}()
 		synctest.Wait()
 		interrupt()
 		synctest.Wait()
@@ -139,6 +142,20 @@ func TestAnInterruptedBookingIsGivenBack(t *testing.T) {
 			t.Errorf("%d of 1 are left: %v", res.Remaining, err)
 		}
 	})
+}
+
+// A token whose charge has left is no more settled, before Redis is asked.
+func TestAnExpiredReservation(t *testing.T) {
+	const url = "127.0.0.1:1"
+	to := servertest.Must((&app{redis: url, env: func(string) string { return "" }}).shared())(t)
+	defer to.client.Close()
+	policy := servertest.Must(sash.NewPolicy(nil, sash.PerMinute(5)))(t)
+	for ago, say := range map[time.Duration]string{time.Hour: "has expired", 30 * time.Second: "redis at " + url} {
+		token := to.tokens().Seal(decide.Reservation{Key: "k", Units: 1, At: time.Now().Add(-ago), Policy: policy, ID: "id"})
+		if code, said := ran(t, nil, "settle", "--redis", url, token, "1"); code != exitError || !strings.Contains(said, say) {
+			t.Errorf("charged %v ago: exit %d, %s", ago, code, said)
+		}
+	}
 }
 
 // late is a store that decides when it is let.
@@ -278,7 +295,7 @@ func TestWhatVerifySays(t *testing.T) {
 	} {
 		v := verdict{Seed: 42, Workers: 3, Report: verify.Report{Admitted: 7, Refused: 5, Doubtful: c.doubtful, Unanswered: c.unanswered}}
 		var out, answer strings.Builder
-		if a := (&app{out: &out}); a.judged(false, &v) != nil || !strings.HasPrefix(out.String(), "kept: ") || !strings.Contains(out.String(), c.say) ||
+		if a := (&app{out: &out}); a.judged(&v) != nil || !strings.HasPrefix(out.String(), "kept: ") || !strings.Contains(out.String(), c.say) ||
 			strings.Contains(out.String(), c.not) || !strings.Contains(out.String(), "seed 42") || !strings.Contains(out.String(), "7 admitted") {
 			t.Errorf("%s: %s", name, out.String())
 		}

@@ -19,11 +19,9 @@ import (
 
 // verifying is the flags of sash verify.
 type verifying struct {
-	redis, algorithm string
-	opts             verify.Options
-	history          string
-	limits           []string // of a history
-	json             bool
+	history string
+	opts    verify.Options
+	limits  []string // of a history
 }
 
 func (a *app) verify() *cobra.Command {
@@ -72,28 +70,25 @@ had room, wherever between its two times each call was decided.`,
 		},
 	}
 	f := cmd.Flags()
-	redisFlag(f, &v.redis)
+	a.redisFlag(f)
 	f.DurationVar(&v.opts.For, "for", 30*time.Second, "how long to run")
 	f.Uint64Var(&v.opts.Seed, "seed", 0, "seed of limits, costs and keys (default: a new one, which is printed)")
 	f.IntVar(&v.opts.Workers, "workers", 16, "number of concurrent callers, from 1 to 1000")
-	f.StringVar(&v.algorithm, "algorithm", sash.SlidingLog.String(), algorithmUsage)
+	f.TextVar(&v.opts.Algorithm, "algorithm", sash.SlidingLog, algorithmUsage)
 	f.StringVar(&v.history, "history", "", "judge the calls in this `file` instead, which any limiter answered: JSON lines, or - for standard input")
 	f.StringArrayVarP(&v.limits, "limit", "l", nil, "with --history: the `limit` of each key, such as 100/1m; repeat it for several that hold together")
-	jsonFlag(f, &v.json)
+	a.jsonFlag(f)
 	return cmd
 }
 
 func (a *app) runVerify(ctx context.Context, v *verifying) error {
-	if err := v.opts.Algorithm.UnmarshalText([]byte(v.algorithm)); err != nil {
-		return err
-	}
 	if v.opts.For < time.Second {
 		return fmt.Errorf("--for %v: give a second at least", v.opts.For)
 	}
 	if v.opts.Workers < 1 || v.opts.Workers > 1000 {
 		return fmt.Errorf("--workers %d: give a number from 1 to 1000", v.opts.Workers)
 	}
-	to, err := a.shared(v.redis)
+	to, err := a.shared()
 	if err != nil {
 		return err
 	}
@@ -105,7 +100,7 @@ func (a *app) runVerify(ctx context.Context, v *verifying) error {
 		}
 		return fmt.Errorf("%w; until then %d calls broke no promise (seed %d)", err, report.Calls(), v.opts.Seed)
 	}
-	return a.judged(v.json, &verdict{
+	return a.judged(&verdict{
 		Algorithm: v.opts.Algorithm.String(), Seed: v.opts.Seed, Workers: v.opts.Workers, Seconds: report.Took.Seconds(), Report: report,
 	})
 }
@@ -143,7 +138,7 @@ func (a *app) verifyHistory(cmd *cobra.Command, v *verifying) error {
 	if err != nil {
 		return err
 	}
-	return a.judged(v.json, &verdict{Limits: v.limits, Report: recording.Judge(limits)})
+	return a.judged(&verdict{Limits: v.limits, Report: recording.Judge(limits)})
 }
 
 // A verdict is the JSON of sash verify: of a history, with its limits, or of a run.
@@ -158,7 +153,7 @@ type verdict struct {
 	Faults []map[string]any `json:"faults"` // one for each key whose history breaks a promise
 }
 
-func (a *app) judged(asJSON bool, v *verdict) error {
+func (a *app) judged(v *verdict) error {
 	v.Verdict, v.Faults = "kept", []map[string]any{}
 	for _, f := range v.Report.Faults {
 		row := map[string]any{
@@ -169,7 +164,7 @@ func (a *app) judged(asJSON bool, v *verdict) error {
 		}
 		v.Verdict, v.Faults = "violated", append(v.Faults, row)
 	}
-	err := output.Print(a.out, asJSON, v, v.text)
+	err := a.print(v, v.text)
 	if err == nil && len(v.Faults) > 0 {
 		return errFound
 	}

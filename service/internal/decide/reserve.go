@@ -35,7 +35,7 @@ var (
 // A Reservation is a charge that every process on the same store can settle. It holds everything that this
 // takes, so that no process has to remember it. The zero value is one of which nothing was charged.
 type Reservation struct {
-	// Domain is that of the request, and empty only where nothing was charged.
+	// Domain is that of the request. It is empty where nothing was charged, and for sash reserve.
 	Domain string
 	Key    string
 	// Units is what was charged. Zero is nothing, which every settlement leaves as it is.

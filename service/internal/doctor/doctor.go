@@ -133,7 +133,7 @@ func (v *visit) rights(ctx context.Context) {
 			user = name
 		}
 	}
-	way := Way{Cluster: v.many, Sentinel: v.watched, Database: v.client.Database(), Prefix: v.prefix}
+	way := Way{Cluster: v.many, Sentinel: v.watched, Database: v.client.Database() > 0, Prefix: v.prefix}
 	line := Line(user, way)
 	outside := "doctor-outside" // a key that does not begin with the prefix
 	if strings.HasPrefix(v.prefix, "d") {

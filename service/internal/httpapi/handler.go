@@ -14,7 +14,6 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,25 +37,17 @@ type Handler struct {
 
 // Options for a Handler. The zero value is the default.
 type Options struct {
-	// Timeout bounds one decision. Zero is one second.
-	Timeout time.Duration
-	// MaxWait bounds how long a request can wait: at most a day. Zero is not at all.
-	MaxWait time.Duration
-	// Health is what GET /healthz answers. It must not wait for the store. Nil is degrade.MemoryHealth.
-	Health func() degrade.Health
-	// Access says which callers may decide. Nil is all.
-	Access *access.Gate
-	// JSON answers /json, Envoy's protocol as JSON. Nil is not found.
-	JSON http.Handler
+	Timeout time.Duration               // bounds one decision; zero is one second
+	MaxWait time.Duration               // bounds how long a request can wait: at most a day; zero is not at all
+	Access  *access.Gate                // which callers may decide; nil is all
+	Tokens  *wire.Tokens                // those of reservations; nil is some of this handler's own
+	JSON    http.Handler                // answers /json, Envoy's protocol as JSON; nil is not found
+	Health  func() degrade.Health       // answers GET /healthz, without waiting for the store; nil is degrade.MemoryHealth
+	Ready   func(context.Context) error // why GET /healthcheck says that the service is not ready; nil is always ready
+	Log     *slog.Logger                // gets the store's failures, at most one a second; nil is slog.Default
 	// Draining is closed when the service is about to stop: it answers as before, but health is down and connections
 	// of HTTP/1 are closed after their next answer. Nil is never.
 	Draining <-chan struct{}
-	// Ready returns why the service is not ready, for GET /healthcheck, which load balancers ask. Nil is always ready.
-	Ready func(context.Context) error
-	// Tokens are those of reservations. Nil is some of this handler's own.
-	Tokens *wire.Tokens
-	// Log gets the store's failures, at most one a second. Nil is slog.Default.
-	Log *slog.Logger
 }
 
 // New returns a handler. A nil opts is the default.
@@ -116,33 +107,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	wire.Fail(w, http.StatusNotFound, "no such path: GET /openapi.yaml lists them")
 }
 
-// statuses are those of the errors of the engine. Others are failures of the store.
-var statuses = []struct {
-	status int
-	errs   []error
-}{
-	{http.StatusGone, []error{wire.ErrExpired}},
-	{http.StatusNotFound, []error{config.ErrUnknownDomain}},
-	{http.StatusServiceUnavailable, []error{config.ErrNone}},
-	{http.StatusBadRequest, []error{sash.ErrInvalidCost, decide.ErrTwice}},
-	{http.StatusUnprocessableEntity, []error{sash.ErrCostAboveLimit, decide.ErrCountsRefused, decide.ErrNoQueue, decide.ErrNotLimited, decide.ErrParts}},
-	{http.StatusForbidden, []error{wire.ErrToken}},
-	{http.StatusConflict, []error{decide.ErrKept}},
-}
-
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, silent *wire.Silence) {
 	if errors.Is(err, access.ErrUnknown) || errors.Is(err, access.ErrNotAllowed) {
 		access.Fail(w, err)
 		return
 	}
-	for _, of := range statuses {
-		if slices.ContainsFunc(of.errs, func(target error) bool { return errors.Is(err, target) }) {
-			if of.status == http.StatusServiceUnavailable {
-				wire.SetRetryAfter(w.Header())
-			}
-			wire.Fail(w, of.status, err.Error())
-			return
+	if status, _ := wire.Codes(err); status > 0 {
+		if status == http.StatusServiceUnavailable {
+			wire.SetRetryAfter(w.Header())
 		}
+		wire.Fail(w, status, err.Error())
+		return
 	}
 	if r.Context().Err() == nil { // otherwise the client went away
 		h.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
@@ -215,8 +190,7 @@ func reads(what string, next http.HandlerFunc) http.HandlerFunc {
 }
 
 // decides returns what answers requests for a decision by one way of the engine: 200, or 429 if it refuses one that charges.
-func (h *Handler) decides(charges bool, silent *wire.Silence,
-	by func(context.Context, *decide.Decider, *decide.Request) (wire.Decision, error)) http.HandlerFunc {
+func (h *Handler) decides(charges bool, silent *wire.Silence, by wire.Way) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		req, ok := h.read(w, r, charges)
 		if !ok {

@@ -35,12 +35,9 @@ const (
 
 // A Server is how a port answers HTTP. The zero value answers without TLS, and logs nothing.
 type Server struct {
-	// TLS is nil for plain text.
-	TLS *tls.Config
-	// Connections bounds and counts the connections. A nil Log is that of the server.
-	Connections conns.Bounds
-	// Log gets what an operator should know. Nil is none.
-	Log *slog.Logger
+	TLS         *tls.Config  // nil is plain text
+	Connections conns.Bounds // a nil Log is that of the server
+	Log         *slog.Logger // for operators; nil is none
 
 	requests *conns.Share // nil is the default
 }

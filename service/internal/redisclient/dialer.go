@@ -202,8 +202,8 @@ func (c *Client) Sentinels() (clients []*Client, master string) {
 	return clients, c.target.master
 }
 
-// Database reports whether the client uses a database other than 0.
-func (c *Client) Database() bool { return c.target.db != 0 }
+// Database returns the number of the database.
+func (c *Client) Database() int { return c.target.db }
 
 // A Slots is a range of slots of a Cluster, and the addresses of the servers that hold it, the primary first.
 type Slots struct {

@@ -156,7 +156,7 @@ func TestReservationsAreSettled(t *testing.T) {
 	c.begins("SASH.SETTLE "+third+" -1", "-SASHCOST ")
 	c.begins("SASH.SETTLE "+third+"x 1", "-SASHTOKEN the token is not valid here")
 	c.begins("SASH.SETTLE "+third, "-ERR wrong number of arguments for 'sash.settle' command")
-	c.begins("SASH.SETTLE "+third+" many", "-ERR syntax error: give the token and the units that were used")
+	c.begins("SASH.SETTLE "+third+" many", "-ERR syntax error: \"many\" is no number of units")
 	c.begins("SASH.RESERVE shop ENTRY counted 42", "-SASHRULE a rule with count_refused takes no reservations")
 	p.pass(10 * time.Minute)
 	c.begins("SASH.SETTLE "+first+" 1", "-SASHTOKEN the reservation has expired")

@@ -66,33 +66,18 @@ func wrongArity(command string) *refusal {
 	return wrong("wrong number of arguments for '" + strings.ToLower(command) + "' command")
 }
 
-// codes are those of the errors of the engine. Others are failures of the store.
-var codes = []struct {
-	code string
-	errs []error
-}{
-	{"NOPERM", []error{access.ErrNotAllowed}},
-	{"SASHRULE", []error{
-		config.ErrUnknownDomain, config.ErrNone, decide.ErrNotLimited, decide.ErrCountsRefused, decide.ErrNoQueue, decide.ErrParts,
-		sash.ErrUnsupported,
-	}},
-	{"SASHCOST", []error{sash.ErrInvalidCost, sash.ErrCostAboveLimit}},
-	{"SASHTOKEN", []error{wire.ErrToken, wire.ErrExpired, decide.ErrKept}},
-	{"ERR", []error{decide.ErrTwice, sash.ErrInvalidLimit, sash.ErrInvalidKey, sash.ErrInvalidID}},
-}
-
 // refusal returns the refusal of a command that got no decision, with what a silent store means for it.
 func (h *Handler) refusal(err error, silent *wire.Silence) *refusal {
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		return refused
 	}
-	if errors.Is(err, access.ErrUnknown) {
+	switch _, code := wire.Codes(err); {
+	case errors.Is(err, access.ErrUnknown):
 		return &refusal{"NOAUTH", "Authentication required. " + err.Error()}
-	}
-	for _, of := range codes {
-		if slices.ContainsFunc(of.errs, func(target error) bool { return errors.Is(err, target) }) {
-			return &refusal{of.code, err.Error()}
-		}
+	case errors.Is(err, access.ErrNotAllowed):
+		return &refusal{"NOPERM", err.Error()}
+	case code != "":
+		return &refusal{code, err.Error()}
 	}
 	h.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
 	text, cause := silent.Of(err)
@@ -106,8 +91,7 @@ type decision struct {
 }
 
 // parse reads a command that requests units, by its own options (takes) and those of all. The reply is the decision of by.
-func (c *conn) parse(args [][]byte, silent *wire.Silence,
-	by func(context.Context, *decide.Decider, *decide.Request) (wire.Decision, error), takes ...string) (decision, error) {
+func (c *conn) parse(args [][]byte, silent *wire.Silence, by wire.Way, takes ...string) (decision, error) {
 	req, err := c.parseRequest(args, access.Decide, takes...)
 	if err != nil {
 		return decision{}, err
@@ -144,43 +128,39 @@ func reserve(c *conn, args [][]byte) (decision, error) {
 	return c.parse(args, &wire.Undecided, c.handler.opts.Tokens.Reserve, "ID", "WITHIN", "AND", "OR")
 }
 
-// settle reads SASH.SETTLE token used [used …]. Those of one token are in order.
+// settle reads SASH.SETTLE token used [used …].
 func settle(c *conn, args [][]byte) (decision, error) {
-	used := make([]int64, len(args)-1)
-	for i, arg := range args[1:] {
-		var err error
-		if used[i], err = strconv.ParseInt(string(arg), 10, 64); err != nil {
-			return decision{}, wrong("syntax error: give the token and the units that were used, of each subject, or 0 to give all of them back")
-		}
+	used, err := wire.ParseUsed(args[1:])
+	if err != nil {
+		return decision{}, wrong("syntax error: " + err.Error())
 	}
-	permit, err := c.permitAny()
-	token := string(args[0])
-	return decision{token, &wire.Unsettled, func(ctx context.Context, out *reply) error {
+	return c.ofToken(args[0], &wire.Unsettled, func(ctx context.Context, token string, permit func(string) error, out *reply) error {
 		err := c.handler.opts.Tokens.Settle(ctx, c.handler.decider, token, used, permit)
 		if err == nil {
 			out.status("OK")
 		}
 		return err
-	}}, err
+	})
 }
 
 // extend reads SASH.EXTEND token. The reply is the token that takes its place.
 func extend(c *conn, args [][]byte) (decision, error) {
-	permit, err := c.permitAny()
-	token := string(args[0])
-	return decision{token, &wire.Unextended, func(ctx context.Context, out *reply) error {
+	return c.ofToken(args[0], &wire.Unextended, func(ctx context.Context, token string, permit func(string) error, out *reply) error {
 		extended, err := c.handler.opts.Tokens.Extend(ctx, c.handler.decider, token, permit)
 		if err == nil {
 			out.text(extended)
 		}
 		return err
-	}}, err
+	})
 }
 
-// permitAny returns what permits the caller to decide in a domain, unless there is none in which it may.
-func (c *conn) permitAny() (permit func(domain string) error, err error) {
+// ofToken returns what do makes of the token of a reservation, for a caller who may decide in some domain. Commands on one token are in order.
+func (c *conn) ofToken(arg []byte, silent *wire.Silence,
+	do func(ctx context.Context, token string, permit func(domain string) error, out *reply) error) (decision, error) {
 	caller, err := c.permit("", access.Decide)
-	return func(domain string) error { return c.handler.opts.Access.Permit(caller, domain, access.Decide) }, err
+	permit := func(domain string) error { return c.handler.opts.Access.Permit(caller, domain, access.Decide) }
+	token := string(arg)
+	return decision{token, silent, func(ctx context.Context, out *reply) error { return do(ctx, token, permit, out) }}, err
 }
 
 var notReset = wire.Silence{

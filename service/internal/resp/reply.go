@@ -52,26 +52,16 @@ func (r *reply) object(all []field) {
 	}
 }
 
-// value writes a text, a number, a bool as 1 or 0, which programs in every language can add and compare, limits, a pointer
-// to one of the first two, which may be nil, or seconds: a decimal exact to the microsecond, as a double or a text.
+// value writes null, a text, a number, a bool as 1 or 0, which programs in every language can add and compare, limits, or
+// seconds: a decimal exact to the microsecond, as a double or a text.
 func (r *reply) value(of any) {
 	switch v := of.(type) {
+	case nil:
+		r.null()
 	case string:
 		r.text(v)
 	case int64:
 		r.number(v)
-	case *string:
-		if v == nil {
-			r.null()
-		} else {
-			r.text(*v)
-		}
-	case *int64:
-		if v == nil {
-			r.null()
-		} else {
-			r.number(*v)
-		}
 	case bool:
 		r.flag(v)
 	case wire.Seconds:
@@ -84,7 +74,7 @@ func (r *reply) value(of any) {
 	case []wire.Limit:
 		r.list('*', int64(len(v)))
 		for _, l := range v {
-			all := []field{{"name", l.Name}, {"units", l.Units}, {"window", l.Window}, {"remaining", l.Remaining}}
+			all := []field{{"name", l.Name}, {"units", l.Units}, {"window", l.Window}, {"remaining", orNil(l.Remaining)}}
 			if l.Period != "" {
 				all = append(all, field{"period", l.Period})
 			}
@@ -111,19 +101,23 @@ func (r *reply) flag(is bool) {
 
 func (r *reply) decision(d *wire.Decision) {
 	all := []field{
-		{"allowed", d.Allowed}, {"remaining", d.Remaining}, {"retry_after", d.RetryAfter}, {"reset_after", d.ResetAfter},
-		{"refused_by", d.RefusedBy}, {"limits", d.Limits}, {"source", d.Source},
+		{"allowed", d.Allowed}, {"remaining", orNil(d.Remaining)}, {"retry_after", d.RetryAfter}, {"reset_after", d.ResetAfter},
+		{"refused_by", orNil(d.RefusedBy)}, {"limits", d.Limits}, {"source", orNil(d.Source)},
 	}
-	if d.Part != nil {
-		all = append(all, field{"part", *d.Part})
-	}
-	if d.StartAfter != nil {
-		all = append(all, field{"start_after", *d.StartAfter})
-	}
-	for _, f := range []field{{"blocked", d.Blocked}, {"shadow", d.Shadow}, {"cause", d.Cause}, {"token", d.Token}} {
-		if f.value != "" && f.value != false {
+	for _, f := range []field{
+		{"part", orNil(d.Part)}, {"start_after", orNil(d.StartAfter)},
+		{"blocked", d.Blocked}, {"shadow", d.Shadow}, {"cause", d.Cause}, {"token", d.Token},
+	} {
+		if f.value != nil && f.value != "" && f.value != false {
 			all = append(all, f)
 		}
 	}
 	r.object(all)
+}
+
+func orNil[T any](p *T) any {
+	if p == nil {
+		return nil
+	}
+	return *p
 }

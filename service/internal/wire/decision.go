@@ -114,22 +114,23 @@ func decisionOn(req *decide.Request, answers []decide.Answer) Decision {
 	return d
 }
 
-// Decide returns the decision of an engine on a request.
-func Decide(ctx context.Context, engine *decide.Decider, req *decide.Request) (d Decision, err error) {
-	answers, err := engine.Decide(ctx, *req)
-	if err != nil {
-		return d, err
-	}
-	return decisionOn(req, answers), nil
-}
+// A Way returns the decision of an engine on a request.
+type Way func(ctx context.Context, engine *decide.Decider, req *decide.Request) (Decision, error)
+
+// Decide decides a request, and charges it.
+var Decide = way((*decide.Decider).Decide)
 
 // Peek returns the decision that Decide would return, and charges nothing.
-func Peek(ctx context.Context, engine *decide.Decider, req *decide.Request) (d Decision, err error) {
-	answers, err := engine.Peek(ctx, *req)
-	if err != nil {
+var Peek = way((*decide.Decider).Peek)
+
+func way(ask func(*decide.Decider, context.Context, decide.Request) ([]decide.Answer, error)) Way {
+	return func(ctx context.Context, engine *decide.Decider, req *decide.Request) (d Decision, err error) {
+		answers, err := ask(engine, ctx, *req)
+		if err == nil {
+			d = decisionOn(req, answers)
+		}
 		return d, err
 	}
-	return decisionOn(req, answers), nil
 }
 
 // ResultOf returns the decision of a limiter.
@@ -414,6 +415,18 @@ func (t *Tokens) permitted(token string, permit func(domain string) error) ([]de
 		err = ErrExpired
 	}
 	return held, err
+}
+
+// ParseUsed reads the units for Tokens.Settle.
+func ParseUsed[T ~string | ~[]byte](texts []T) (used []int64, err error) {
+	for _, text := range texts {
+		n, err := strconv.ParseInt(string(text), 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no number of units: give how many were used, by each subject, or 0 to give all of them back", Clip(string(text)))
+		}
+		used = append(used, n)
+	}
+	return used, nil
 }
 
 // Settle corrects the charges of a token's reservation to the units that were used, of several parts in their order, if its caller is

@@ -13,9 +13,11 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"example.com/sash"
 	"example.com/sash/failover"
 	"example.com/sash/service/internal/cause"
 	"example.com/sash/service/internal/config"
+	"example.com/sash/service/internal/decide"
 )
 
 // Bounds of a request.
@@ -51,6 +53,36 @@ func (s *Silence) Of(err error) (text, why string) {
 			"there is no decision, and other keys are decided", why
 	}
 	return s.Unknown, why
+}
+
+// refusals are the errors of the engine, with their statuses over HTTP and codes over RESP. Others are failures of the store, and over
+// HTTP so are those of a configuration or an override that the store cannot enforce, which operators have to know.
+var refusals = []struct {
+	status int
+	code   string
+	errs   []error
+}{
+	{http.StatusBadRequest, "SASHCOST", []error{sash.ErrInvalidCost}},
+	{http.StatusBadRequest, "ERR", []error{decide.ErrTwice, sash.ErrInvalidKey, sash.ErrInvalidID}},
+	{http.StatusForbidden, "SASHTOKEN", []error{ErrToken}},
+	{http.StatusNotFound, "SASHRULE", []error{config.ErrUnknownDomain}},
+	{http.StatusConflict, "SASHTOKEN", []error{decide.ErrKept}},
+	{http.StatusGone, "SASHTOKEN", []error{ErrExpired}},
+	{http.StatusUnprocessableEntity, "SASHCOST", []error{sash.ErrCostAboveLimit}},
+	{http.StatusUnprocessableEntity, "SASHRULE", []error{decide.ErrCountsRefused, decide.ErrNoQueue, decide.ErrNotLimited, decide.ErrParts}},
+	{http.StatusServiceUnavailable, "SASHRULE", []error{config.ErrNone}},
+	{0, "SASHRULE", []error{sash.ErrUnsupported}},
+	{0, "ERR", []error{sash.ErrInvalidLimit}},
+}
+
+// Codes returns the status and the code of an error of the engine, or zeros.
+func Codes(err error) (status int, code string) {
+	for _, r := range refusals {
+		if slices.ContainsFunc(r.errs, func(target error) bool { return errors.Is(err, target) }) {
+			return r.status, r.code
+		}
+	}
+	return 0, ""
 }
 
 // What the silence of the store means for each kind of request.
