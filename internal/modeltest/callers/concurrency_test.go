@@ -2,7 +2,6 @@ package callers_test
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -13,31 +12,6 @@ import (
 	"example.com/sash/internal/judge"
 	"example.com/sash/internal/redistest"
 )
-
-func TestCallersInSeveralProcessesAdmitExactlyTheUnits(t *testing.T) {
-	server := redistest.Start(t, "--maxclients", "2000")
-	for _, a := range sash.Algorithms() {
-		for _, c := range []struct{ processes, callers, calls int }{{1, 1, 1200}, {2, 5, 120}, {4, 25, 12}, {5, 100, 3}} {
-			name := fmt.Sprintf("%v/%d processes of %d", a, c.processes, c.callers)
-			t.Run(name, func(t *testing.T) {
-				const units = 1000
-				j := job{
-					Addr: server.Addr(), Key: name, Algorithm: a, Callers: c.callers, Calls: c.calls, MostCost: 1,
-					Limits: []sash.Limit{sash.Every(units, sash.MaxWindow), sash.Every(units+200, sash.MaxWindow/2)},
-				}
-				admitted := 0
-				for _, call := range j.inProcesses(t, c.processes) {
-					if call.Allowed {
-						admitted++
-					}
-				}
-				if admitted != units {
-					t.Errorf("%d calls were admitted, want %d", admitted, units)
-				}
-			})
-		}
-	}
-}
 
 // The calls of two processes keep to the limits, and none is refused without need. Where no entry is shared they are those of
 // a single limiter, in some order that their callers' clock allows.
