@@ -20,8 +20,9 @@ type member struct {
 }
 
 // lock locks the shards of all operations, in order, so that two calls cannot deadlock. They then have one time, the latest.
-func (s *Store) lock(ops []driver.Op) (members []member, now int64, unlock func()) {
-	members, shards := make([]member, len(ops)), make([]int, len(ops))
+// The caller unlocks the shards.
+func (s *Store) lock(ops []driver.Op) (members []member, now int64, shards []int) {
+	members, shards = make([]member, len(ops)), make([]int, len(ops))
 	for i := range ops {
 		hash := s.hash(ops[i].Key)
 		shards[i] = s.index(hash)
@@ -36,18 +37,22 @@ func (s *Store) lock(ops []driver.Op) (members []member, now int64, unlock func(
 	for _, i := range shards {
 		s.shards[i].clock.last = now
 	}
-	return members, now, func() {
-		for _, i := range shards {
-			s.shards[i].mu.Unlock()
-		}
+	return members, now, shards
+}
+
+func (s *Store) unlock(shards []int) {
+	for _, i := range shards {
+		s.shards[i].mu.Unlock()
 	}
 }
 
+// noCharges is the log of members without a subject, which is never charged.
+var noCharges window.Log
+
 func (m *member) find() {
+	m.log = &noCharges
 	if m.sub = m.sh.find(m.hash, m.Key, m.Policy); m.sub != nil {
 		m.log = &m.sub.log
-	} else {
-		m.log = new(window.Log)
 	}
 }
 
@@ -56,17 +61,18 @@ func (s *Store) all(ops []driver.Op) error {
 	if blocks {
 		asked = slices.Clone(ops)
 	}
-	members, now, unlock := s.lock(asked)
-	defer unlock()
-	lefts, out := make([]int64, len(ops)), false
+	members, now, shards := s.lock(asked)
+	defer s.unlock(shards)
 	for i := range members {
-		m := &members[i]
-		m.find()
-		lefts[i] = m.sub.blocked(now)
-		out = out || lefts[i] > 0
+		members[i].find()
 	}
 	if !blocks {
 		return decideAll(members, now)
+	}
+	lefts, out := make([]int64, len(ops)), false
+	for i := range members {
+		lefts[i] = members[i].sub.blocked(now)
+		out = out || lefts[i] > 0
 	}
 	for i := range asked {
 		if out {
@@ -261,8 +267,8 @@ func (s *Store) any(b *driver.Batch) error {
 	if b.Ops[0].Policy.Block.Refusals > 0 {
 		return driver.ErrApart // each counts its refusals
 	}
-	members, now, unlock := s.lock(b.Ops)
-	defer unlock()
+	members, now, shards := s.lock(b.Ops)
+	defer s.unlock(shards)
 	b.Chosen = choose(members, now)
 	m := &members[b.Chosen]
 	_, err := m.sh.decide(now, m.hash, &m.Request, &m.Answer)

@@ -135,8 +135,8 @@ func (s *Store) extend(ops []driver.Op) error {
 		}
 		ops[i].Answer.At = 0
 	}
-	members, now, unlock := s.lock(ops)
-	defer unlock()
+	members, now, shards := s.lock(ops)
+	defer s.unlock(shards)
 	moved := make([]window.Log, len(ops))
 	var room [driver.MaxLimits]driver.Status
 	for i := range members {
