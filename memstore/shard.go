@@ -15,7 +15,7 @@ type shard struct {
 	free     queue               // those that may be evicted
 	barred   queue               // those that refuse calls
 	bytes    int64               // of all subjects
-	spare    int64               // of those that may be evicted
+	spare    int64               // bytes of the subjects that may be evicted
 	most     int64               // bytes
 	store    *Store
 	statuses [driver.MaxLimits]driver.Status // of the current decision: here, to avoid an allocation

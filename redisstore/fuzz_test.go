@@ -14,7 +14,7 @@ import (
 	"example.com/sash/internal/window"
 )
 
-// FuzzReply reads replies of any bytes: an answer that makes sense, or an error that says who is wrong.
+// FuzzReply reads replies of any bytes: an answer that makes sense, or an error that names the package.
 func FuzzReply(f *testing.F) {
 	answer := func(numbers ...int64) []byte {
 		var b []byte

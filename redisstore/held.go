@@ -13,8 +13,8 @@ const orderBring, orderReturn = 1, 2 // the orders of held_bring.lua
 // heldKey returns the name of the key with the leases of a subject, whatever its policy is: "sash:held:user:42".
 func (s *Store) heldKey(key string) string { return s.prefix + "held:" + key }
 
-// Spend implements [window.Holder], in one script on one key. It does not wait for replicas: a server that did not get what
-// was spent keeps no lease, because what another process of Redis has written of leases counts as nothing.
+// Spend implements [window.Holder], in one script on one key. It does not wait for replicas: a server that
+// missed it spends no lease, because scripts ignore leases that another process of Redis wrote.
 func (s *Store) Spend(ctx context.Context, spending window.Spending) (window.Held, error) {
 	reply, err := s.send(ctx, heldSpend, []string{s.heldKey(spending.Key)}, packSpending(&spending))
 	if err != nil {
