@@ -111,10 +111,10 @@ func (j job) inProcesses(t *testing.T, processes int) []call {
 // a single limiter, in some order that their callers' clock allows.
 func TestHistoriesOfTwoProcesses(t *testing.T) {
 	server := redistest.Start(t)
-	limits := []sash.Limit{sash.Every(20, 30*time.Millisecond), sash.Every(45, 100*time.Millisecond)}
+	limits := []sash.Limit{sash.Every(20, 15*time.Millisecond), sash.Every(45, 50*time.Millisecond)}
 	for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SortedSetLog, sash.SlidingBuckets} {
 		t.Run(a.String(), func(t *testing.T) {
-			j := job{Addr: server.Addr(), Algorithm: a, Limits: limits, Callers: 6, Calls: 250, MostCost: 3}
+			j := job{Addr: server.Addr(), Algorithm: a, Limits: limits, Callers: 6, Calls: 400, MostCost: 3}
 			calls := j.inProcesses(t, 2)
 			var admissions, refusals []judge.Call
 			var history []porcupine.Operation
