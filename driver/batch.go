@@ -37,7 +37,7 @@ const (
 	//
 	// The store looks at groups of ChoiceGroup charges, in order, and decides in the first group in which one fits now: the one that
 	// leaves the largest share of the limit of which it leaves least, and of several such the first. If no charge fits, it decides the
-	// first of those with the shortest retry time, which books it if the charges may be booked. Those stand in line: behind a booking of
+	// first of those with the shortest retry time, which books it if the charges may be booked. They wait in order: behind a booking of
 	// its subject none of them fits now.
 	//
 	// All have the same algorithm, resolution and Within. Their policies do not charge refused calls. When the store cannot decide
@@ -56,7 +56,7 @@ type Kind uint8
 // The kinds of operations.
 const (
 	// Charge admits a call if every limit has room, and then charges its cost to all of them. A refusal changes nothing, unless
-	// the policy counts refused calls. [Request] says what else it may ask for.
+	// the policy counts refused calls. [Request] has its other options.
 	//
 	// A charge with an [Settlement].ID may be repeated, also after an error. The ID has 1 to MaxIDLength bytes, and names the call
 	// among those of its key, algorithm and resolution. Charging and remembering the decision are one atomic step. Until RepeatTime has
@@ -70,7 +70,7 @@ const (
 	// at a later instant, and what is less may be given back by another call of the key, or not at all. A store may bound how many IDs a
 	// key remembers; what it may have forgotten gives no units back. It has no answer.
 	Settle
-	// Extend moves the charge of an admitted call to now in one step, so that no other call takes the room: for the holder of a slot who
+	// Extend moves the charge of an admitted call to now in one step, so that no other call takes the room: for the holder of a slot that
 	// needs it for longer, and for a booking that could start earlier because units came back. [Answer].At is the instant, which
 	// identifies the charge from then on. It is zero, and nothing has changed, if the charge has left its longest window, was given back
 	// or forgotten, or, after a clock that went back, seems to have left. The limits do not matter: the call was admitted. Units is
@@ -99,7 +99,7 @@ type Op struct {
 	// CoolDown is what [Cool] begins, and then the cool-down that the key has.
 	CoolDown CoolDown
 
-	// Answer is set by the store, unless there is an error. A Source other than FromStore, and a Cause, say who answered.
+	// Answer is set by the store, unless there is an error. A Source other than FromStore, and a Cause, name what answered.
 	Answer Answer
 	// Err is the error of this operation in mode [Each], where Do returned nil.
 	Err error
@@ -206,7 +206,7 @@ func Decide(ctx context.Context, store Store, req Request) (Answer, error) {
 type Request struct {
 	// Key is the subject: 1 to MaxKeyLength bytes.
 	Key string
-	// Cost is the units asked for. Zero only looks.
+	// Cost is the units requested. Zero only looks.
 	Cost int64
 	// Policy holds the limits of the subject. The cost is not above any of them.
 	Policy *Policy
@@ -255,7 +255,7 @@ type Settlement struct {
 	Request
 	// At is when the charge was made: [Answer.At] of the answer that admitted the request.
 	At int64
-	// Delay is the [Answer.Delay] of that answer, which tells a booking of before a reset from one of after it.
+	// Delay is the [Answer.Delay] of that answer, which distinguishes a booking from before a reset from one after it.
 	Delay int64
 	// Source is where that answer came from.
 	Source Source

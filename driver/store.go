@@ -107,7 +107,7 @@ func Nil(value any) bool {
 
 // Errors that stores return, for errors.Is.
 var (
-	// ErrUnsupported means that the store does not have the power that was asked for.
+	// ErrUnsupported means that the store does not have the power that the operation needs.
 	ErrUnsupported = errors.New("sash: not supported by this store")
 	// ErrApart means that a store cannot carry out a batch in one step, because the subjects live in different places, such
 	// as slots of a Redis Cluster, and that nothing was charged. A limiter then decides them one by one.

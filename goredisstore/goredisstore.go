@@ -149,8 +149,8 @@ func (s *scripter) beside(ctx context.Context, do func()) (ended bool) {
 	}
 }
 
-// RunWait implements [redisstore.Waiter]. A connection of the pool is set aside for both commands: WAIT knows of
-// no other's writes. On a cluster a MOVED or ASK, where nothing has run, is not followed but an error.
+// RunWait implements [redisstore.Waiter]. A connection of the pool is set aside for both commands: WAIT
+// counts only writes of its own connection. On a cluster a MOVED or ASK, where nothing has run, is not followed but an error.
 func (s *scripter) RunWait(ctx context.Context, script *redisstore.Script, keys []string, arg string, wait redisstore.Wait) (string, int64, error) {
 	if err := ctx.Err(); err != nil {
 		return "", 0, err

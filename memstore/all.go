@@ -10,162 +10,26 @@ import (
 	"example.com/sash/internal/window"
 )
 
-func (s *Store) all(ops []driver.Op) error {
-	defer s.lock(ops)()
-	if ops[0].Policy.Block.Refusals == 0 {
-		return s.decideAll(ops)
-	}
-	lefts, out := make([]int64, len(ops)), false
-	asked := slices.Clone(ops)
-	for i := range ops {
-		sh, hash, now := s.at(ops[i].Key)
-		lefts[i] = sh.blocked(now, hash, &ops[i].Request)
-		out = out || lefts[i] > 0
-	}
-	for i := range asked {
-		if out {
-			asked[i].Cost = 0
-		}
-	}
-	err := s.decideAll(asked)
-	if err != nil {
-		return err
-	}
-	for i := range ops {
-		op := &ops[i]
-		if op.Answer = asked[i].Answer; lefts[i] > 0 {
-			window.Bar(&op.Answer, lefts[i])
-			continue
-		}
-		if out {
-			window.Foresee(&op.Answer, op.Cost)
-		}
-		sh, hash, now := s.at(op.Key)
-		sh.refuse(now, hash, &op.Request, &op.Answer)
-	}
-	return nil
+// A member is one of several operations that are carried out together, and where its subject is.
+type member struct {
+	*driver.Op
+	sh   *shard // which is locked
+	hash uint64
+	sub  *subject    // nil if there is none
+	log  *window.Log // an empty one if there is none
 }
 
-// decideAll is all without blocks. The caller holds the locks.
-func (s *Store) decideAll(ops []driver.Op) error {
-	var room [driver.MaxLimits]driver.Status
-	charge, books := true, false
+// lock locks the shards of all operations, in order, so that two calls cannot deadlock. They then have one time, the latest.
+// The caller unlocks the shards.
+func (s *Store) lock(ops []driver.Op) (members []member, now int64, shards []int) {
+	members, shards = make([]member, len(ops)), make([]int, len(ops))
 	for i := range ops {
-		op := &ops[i]
-		statuses := room[:len(op.Policy.Limits)]
-		sh, hash, now := s.at(op.Key)
-		op.Answer.Set(now, sh.look(now, hash, &op.Request, statuses), statuses)
-		charge, books = charge && op.Answer.Allowed(), books || booked(&op.Request)
-	}
-	var at int64
-	if books || !charge && !ops[0].Policy.CountRefused {
-		var from int64
-		var ahead bool
-		at, from, ahead = s.behind(ops)
-		switch {
-		case !books:
-			if ahead {
-				wait(ops, at)
-			}
-			return nil
-		case charge && !ahead:
-			books = false
-		case s.refuseAll(ops, at, from):
-			return nil
-		}
-	}
-	subjects := make([]*subject, len(ops))
-	if !s.hold(subjects, ops) {
-		return ErrFull
-	}
-	for i, sub := range subjects {
-		op := &ops[i]
-		if op.Cost == 0 {
-			continue
-		}
-		if !books {
-			at = op.Answer.At
-		}
-		sh := s.shard(sub.hash)
-		sh.chargeAll(sub, op, at, charge || books)
-		sh.weigh(sub)
-		sub.deciding = false
-		if sub.index < 0 {
-			sh.enqueue(sub)
-		}
-	}
-	return nil
-}
-
-// chargeAll charges one of several subjects at an instant, that of its answer or one ahead, and sets the answer to what is left then.
-func (sh *shard) chargeAll(sub *subject, op *driver.Op, at int64, admitted bool) {
-	req, answer := &op.Request, &op.Answer
-	now, limits := answer.At, req.Policy.Limits
-	statuses, refused, later := sh.statuses[:len(limits)], uint64(0), uint64(0)
-	sub.hold(now, at, req)
-	switch {
-	case at > now:
-		sub.log.ChargeAt(now, at, req.Cost, limits)
-		sub.log.LookFrom(now, at, limits, statuses)
-	case admitted:
-		sub.state.Charge(now, req.Cost, limits)
-		window.Left(sub.state, now, limits, statuses)
-	default:
-		sub.state.Charge(now, req.Cost, limits)
-		refused, later = answer.Refusals, sub.state.Look(now, req.Cost, limits, statuses)
-	}
-	sh.note(now, sub, limits, later, statuses)
-	answer.Set(at, refused, statuses)
-	answer.Delay = at - now
-}
-
-// hold fills in the subjects that are going to be charged, each of which exists then, and stays while there is room made
-// for the others. It reports false, and adds none, if one has no place or cannot grow.
-func (s *Store) hold(subjects []*subject, ops []driver.Op) bool {
-	for i := range ops {
-		req := &ops[i].Request
-		if hash := s.hash(req.Key); req.Cost > 0 {
-			if subjects[i] = s.shard(hash).find(hash, req.Key, req.Policy); subjects[i] != nil {
-				subjects[i].deciding = true
-			}
-		}
-	}
-	for i := range ops {
-		req := &ops[i].Request
-		if req.Cost == 0 {
-			continue
-		}
-		hash := s.hash(req.Key)
-		sh, now := s.shard(hash), ops[i].Answer.At
-		known := subjects[i] != nil
-		if !known {
-			subjects[i] = sh.add(now, hash, req.Key, req.Policy)
-		}
-		if subjects[i] == nil || known && !sh.grow(now, subjects[i], subjects[i].log.Grows(now, req.Policy.Limits)) {
-			for _, sub := range subjects {
-				if sub == nil {
-					continue
-				}
-				if sub.deciding = false; sub.index < 0 {
-					s.shard(sub.hash).drop(sub)
-				}
-			}
-			return false
-		}
-	}
-	return true
-}
-
-// lock locks the shards of all operations, in order, so that two calls cannot deadlock. While they are locked, no clock of
-// theirs shows an earlier time than another one that trembles.
-func (s *Store) lock(ops []driver.Op) (unlock func()) {
-	shards := make([]int, len(ops))
-	for i := range ops {
-		shards[i] = s.index(s.hash(ops[i].Key))
+		hash := s.hash(ops[i].Key)
+		shards[i] = s.index(hash)
+		members[i] = member{Op: &ops[i], sh: &s.shards[shards[i]], hash: hash}
 	}
 	slices.Sort(shards)
 	shards = slices.Compact(shards)
-	var now int64
 	for _, i := range shards {
 		s.shards[i].mu.Lock()
 		now = max(now, s.shards[i].clock.now())
@@ -173,55 +37,189 @@ func (s *Store) lock(ops []driver.Op) (unlock func()) {
 	for _, i := range shards {
 		s.shards[i].clock.last = now
 	}
-	return func() {
-		for _, i := range shards {
-			s.shards[i].mu.Unlock()
+	return members, now, shards
+}
+
+func (s *Store) unlock(shards []int) {
+	for _, i := range shards {
+		s.shards[i].mu.Unlock()
+	}
+}
+
+// noCharges is the log of members without a subject, which is never charged.
+var noCharges window.Log
+
+func (m *member) find() {
+	m.log = &noCharges
+	if m.sub = m.sh.find(m.hash, m.Key, m.Policy); m.sub != nil {
+		m.log = &m.sub.log
+	}
+}
+
+func (s *Store) all(ops []driver.Op) error {
+	asked, blocks := ops, ops[0].Policy.Block.Refusals > 0
+	if blocks {
+		asked = slices.Clone(ops)
+	}
+	members, now, shards := s.lock(asked)
+	defer s.unlock(shards)
+	for i := range members {
+		members[i].find()
+	}
+	if !blocks {
+		return decideAll(members, now)
+	}
+	lefts, out := make([]int64, len(ops)), false
+	for i := range members {
+		lefts[i] = members[i].sub.blocked(now)
+		out = out || lefts[i] > 0
+	}
+	for i := range asked {
+		if out {
+			asked[i].Cost = 0
 		}
 	}
+	if err := decideAll(members, now); err != nil {
+		return err
+	}
+	for i := range ops {
+		op, m := &ops[i], &members[i]
+		if op.Answer = m.Answer; lefts[i] > 0 {
+			window.Bar(&op.Answer, lefts[i])
+			continue
+		}
+		if out {
+			window.Foresee(&op.Answer, op.Cost)
+		}
+		m.sh.refuse(now, m.sub, &op.Request, &op.Answer)
+	}
+	return nil
+}
+
+// decideAll is all without blocks.
+func decideAll(members []member, now int64) error {
+	var room [driver.MaxLimits]driver.Status
+	charge, books := true, false
+	for i := range members {
+		m := &members[i]
+		statuses := room[:len(m.Policy.Limits)]
+		m.Answer.Set(now, m.sh.look(now, m.sub, &m.Request, statuses), statuses)
+		charge, books = charge && m.Answer.Allowed(), books || booked(&m.Request)
+	}
+	at := now
+	if books || !charge && !members[0].Policy.CountRefused {
+		first, from, ahead := behind(members, now)
+		switch {
+		case !books:
+			if ahead {
+				wait(members, first-now)
+			}
+			return nil
+		case charge && !ahead:
+			books = false
+		case refuseAll(members, now, first, from):
+			return nil
+		default:
+			at = first
+		}
+	}
+	if !hold(members, now) {
+		return ErrFull
+	}
+	for i := range members {
+		if m := &members[i]; m.Cost > 0 {
+			m.charge(now, at, charge || books)
+		}
+	}
+	return nil
+}
+
+// charge charges a member at an instant, now or ahead, and sets the answer to what is left then.
+func (m *member) charge(now, at int64, admitted bool) {
+	sub, limits := m.sub, m.Policy.Limits
+	statuses, refused, later := m.sh.statuses[:len(limits)], uint64(0), uint64(0)
+	sub.hold(now, at, &m.Request)
+	switch {
+	case at > now:
+		sub.log.ChargeAt(now, at, m.Cost, limits)
+		sub.log.LookFrom(now, at, limits, statuses)
+	case admitted:
+		sub.state.Charge(now, m.Cost, limits)
+		window.Left(sub.state, now, limits, statuses)
+	default:
+		sub.state.Charge(now, m.Cost, limits)
+		refused, later = m.Answer.Refusals, sub.state.Look(now, m.Cost, limits, statuses)
+	}
+	m.sh.note(now, sub, limits, later, statuses)
+	m.Answer.Set(at, refused, statuses)
+	m.Answer.Delay = at - now
+	m.sh.weigh(sub)
+	if sub.deciding = false; sub.index < 0 {
+		m.sh.enqueue(sub)
+	}
+}
+
+// hold gives those members a subject that are going to be charged, each of which stays while there is room made for the others. It
+// reports false, and adds none, if one has no place or cannot grow.
+func hold(members []member, now int64) bool {
+	for i := range members {
+		if m := &members[i]; m.Cost > 0 && m.sub != nil {
+			m.sub.deciding = true
+		}
+	}
+	fits := true
+	for i := 0; fits && i < len(members); i++ {
+		switch m := &members[i]; {
+		case m.Cost == 0:
+		case m.sub == nil:
+			m.sub = m.sh.add(now, m.hash, m.Key, m.Policy)
+			fits = m.sub != nil
+		default:
+			fits = m.sh.grow(now, m.sub, m.log.Grows(now, m.Policy.Limits))
+		}
+	}
+	for i := 0; !fits && i < len(members); i++ {
+		if m := &members[i]; m.Cost > 0 && m.sub != nil {
+			if m.sub.deciding = false; m.sub.index < 0 {
+				m.sh.drop(m.sub)
+			}
+		}
+	}
+	return fits
 }
 
 func booked(req *driver.Request) bool { return req.Within > 0 && req.Cost > 0 && req.Policy.Bookable() }
 
-func (s *Store) log(req *driver.Request) *window.Log {
-	hash := s.hash(req.Key)
-	if sub := s.shard(hash).find(hash, req.Key, req.Policy); sub != nil {
-		return &sub.log
-	}
-	return new(window.Log)
-}
-
-// behind returns the first instant at which all requests have room, from one on that is behind all bookings, and whether any lies ahead.
+// behind returns the first instant at which all members have room, from one on that is behind all bookings, and whether any lies ahead.
 // Once units came back before those, it is the first instant at which all fit and delay none. The answers are those of a look.
-func (s *Store) behind(ops []driver.Op) (at, from int64, ahead bool) {
-	now, gaps := int64(0), false
-	for i := range ops {
-		look := ops[i].Answer.At
-		now = max(now, look)
-		if req := &ops[i].Request; req.Cost > 0 {
-			until := s.log(req).Until(look)
-			from, ahead = max(from, until, look), ahead || until > 0
+func behind(members []member, now int64) (at, from int64, ahead bool) {
+	from = now
+	for i := range members {
+		if m := &members[i]; m.Cost > 0 {
+			until := m.log.Until(now)
+			from, ahead = max(from, until), ahead || until > 0
 		}
 	}
-	at = from
-	for i := range ops {
-		if req := &ops[i].Request; req.Cost > 0 {
-			at = max(at, s.log(req).Behind(from, req.Cost, req.Policy.Limits))
-			gaps = gaps || req.Within > 1 && s.log(req).Gaps(ops[i].Answer.At)
+	at, gaps := from, false
+	for i := range members {
+		if m := &members[i]; m.Cost > 0 {
+			at = max(at, m.log.Behind(from, m.Cost, m.Policy.Limits))
+			gaps = gaps || m.Within > 1 && m.log.Gaps(now)
 		}
 	}
 	if gaps {
-		at = min(at, s.gap(ops, now))
+		at = min(at, gap(members, now))
 	}
 	return at, from, ahead
 }
 
-// gap returns the first instant from now on at which all requests fit and delay no booking, or a late one if it is not found.
-func (s *Store) gap(ops []driver.Op, at int64) int64 {
+// gap returns the first instant from one on at which all members fit and delay no booking, or a late one if it is not found.
+func gap(members []member, at int64) int64 {
 	for range threshold.Log.Logs {
 		was := at
-		for i := range ops {
-			if req := &ops[i].Request; req.Cost > 0 {
-				at = s.log(req).Earliest(at, req.Cost, req.Policy.Limits)
+		for i := range members {
+			if m := &members[i]; m.Cost > 0 {
+				at = m.log.Earliest(at, m.Cost, m.Policy.Limits)
 			}
 		}
 		if at == was {
@@ -231,35 +229,34 @@ func (s *Store) gap(ops []driver.Op, at int64) int64 {
 	return math.MaxInt64
 }
 
-// refuseAll sets the answers to a refusal if not all requests can be booked for an instant, and reports whether that is so. No
+// refuseAll sets the answers to a refusal if not all members can be booked for an instant, and reports whether that is so. No
 // booking is later than from. A request without a cost is refused by a limit that is exceeded.
-func (s *Store) refuseAll(ops []driver.Op, at, from int64) (refused bool) {
+func refuseAll(members []member, now, at, from int64) (refused bool) {
 	late := false
-	for i := range ops {
-		req, now := &ops[i].Request, ops[i].Answer.At
-		late = late || req.Cost > 0 && (at-now > req.Within || s.log(req).Crowded(now))
+	for i := range members {
+		m := &members[i]
+		late = late || m.Cost > 0 && (at-now > m.Within || m.log.Crowded(now))
 	}
 	var room [driver.MaxLimits]driver.Status
-	for i := range ops {
-		req, answer := &ops[i].Request, &ops[i].Answer
-		if req.Cost > 0 && late {
-			statuses := room[:len(req.Policy.Limits)]
-			refusals := s.log(req).Refuse(answer.At, from, req.Within, req.Cost, req.Policy.Limits, statuses)
-			answer.Set(answer.At, refusals, statuses)
+	for i := range members {
+		m := &members[i]
+		if m.Cost > 0 && late {
+			statuses := room[:len(m.Policy.Limits)]
+			m.Answer.Set(now, m.log.Refuse(now, from, m.Within, m.Cost, m.Policy.Limits, statuses), statuses)
 		}
-		refused = refused || (late || req.Cost == 0) && !answer.Allowed()
+		refused = refused || (late || m.Cost == 0) && !m.Answer.Allowed()
 	}
 	return refused
 }
 
 // wait sets how long requests wait that are refused while bookings lie ahead: until all have room behind them.
-func wait(ops []driver.Op, at int64) {
-	for i := range ops {
-		answer := &ops[i].Answer
+func wait(members []member, retry int64) {
+	for i := range members {
+		answer := &members[i].Answer
 		statuses := slices.Clone(answer.Statuses())
 		for j := range statuses {
 			if answer.Refusals&(1<<j) != 0 {
-				statuses[j].Retry = at - answer.At
+				statuses[j].Retry = retry
 			}
 		}
 		answer.Set(answer.At, answer.Refusals, statuses)
@@ -270,22 +267,20 @@ func (s *Store) any(b *driver.Batch) error {
 	if b.Ops[0].Policy.Block.Refusals > 0 {
 		return driver.ErrApart // each counts its refusals
 	}
-	defer s.lock(b.Ops)()
-	b.Chosen = s.choose(b.Ops)
-	op := &b.Ops[b.Chosen]
-	sh, hash, now := s.at(op.Key)
-	if !sh.decide(now, hash, &op.Request, &op.Answer) {
-		return ErrFull
-	}
-	return nil
+	members, now, shards := s.lock(b.Ops)
+	defer s.unlock(shards)
+	b.Chosen = choose(members, now)
+	m := &members[b.Chosen]
+	_, err := m.sh.decide(now, m.hash, &m.Request, &m.Answer)
+	return err
 }
 
-// choose returns the charge that is decided. The caller holds the locks of all.
-func (s *Store) choose(ops []driver.Op) int {
+// choose returns the charge that is decided.
+func choose(members []member, now int64) int {
 	best, most := -1, 0.0
 	soonest, shortest := 0, int64(0)
-	for i := range ops {
-		room, wait := s.find(&ops[i].Request)
+	for i := range members {
+		room, wait := members[i].room(now)
 		switch {
 		case wait == 0 && (best < 0 || room > most):
 			best, most = i, room
@@ -302,16 +297,15 @@ func (s *Store) choose(ops []driver.Op) int {
 	return soonest
 }
 
-// find returns the room that a request would leave, and how long it waits: until it fits, or until it can be booked.
-func (s *Store) find(req *driver.Request) (room float64, wait int64) {
+// room returns the room that a member would leave, and how long it waits: until it fits, or until it can be booked.
+func (m *member) room(now int64) (room float64, wait int64) {
+	m.find()
 	var statuses [driver.MaxLimits]driver.Status
-	look := statuses[:len(req.Policy.Limits)]
-	sh, hash, now := s.at(req.Key)
-	refusals := sh.look(now, hash, req, look)
-	if booked(req) {
-		log := s.log(req)
-		if until := log.Until(now); refusals != 0 || until > 0 {
-			return 0, log.Behind(max(until, now), req.Cost, req.Policy.Limits) - now
+	look := statuses[:len(m.Policy.Limits)]
+	refusals := m.sh.look(now, m.sub, &m.Request, look)
+	if booked(&m.Request) {
+		if until := m.log.Until(now); refusals != 0 || until > 0 {
+			return 0, m.log.Behind(max(until, now), m.Cost, m.Policy.Limits) - now
 		}
 	}
 	for i := range look {
@@ -319,5 +313,5 @@ func (s *Store) find(req *driver.Request) (room float64, wait int64) {
 			wait = max(wait, look[i].Retry)
 		}
 	}
-	return apart.Room(req, look), wait
+	return apart.Room(&m.Request, look), wait
 }

@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"context"
-	"slices"
 
 	"example.com/sash/driver"
 	"example.com/sash/internal/window"
@@ -128,6 +127,7 @@ func (sh *shard) chargedTo(now int64, hash uint64, set *driver.Settlement) *subj
 	return sub
 }
 
+// extend moves charges on copies of their logs, which take the place of the logs once all are moved.
 func (s *Store) extend(ops []driver.Op) error {
 	for i := range ops {
 		if a := ops[i].Policy.Algorithm; a != driver.SlidingLog && a != driver.SlidingBuckets {
@@ -135,50 +135,40 @@ func (s *Store) extend(ops []driver.Op) error {
 		}
 		ops[i].Answer.At = 0
 	}
-	defer s.lock(ops)()
-	_, _, now := s.at(ops[0].Key)
-	subjects := make([]*subject, len(ops))
+	members, now, shards := s.lock(ops)
+	defer s.unlock(shards)
+	moved := make([]window.Log, len(ops))
 	var room [driver.MaxLimits]driver.Status
-	saved := make([]window.Log, 0, len(ops))
-	undo := func() {
-		for i := range slices.Backward(saved) { // a subject that is there twice ends as it began
-			subjects[i].log = saved[i]
-		}
-	}
-	for i := range ops {
-		set := &ops[i].Settlement
-		cost, limits, hash := set.Cost, set.Policy.Limits, s.hash(set.Key)
-		sh := s.shard(hash)
-		sub := sh.chargedTo(now, hash, set)
-		moved := sub != nil && !sub.applied(now, set)
-		if moved {
-			sub.deciding = true // so that it is not evicted for another
-			defer func() { sub.deciding = false }()
-			if !sh.grow(now, sub, sub.log.Grows(now, limits)+sub.ids.grows()) {
-				undo()
-				if set.Delay > 0 { // it keeps its place
-					return nil
-				}
-				return ErrFull
-			}
-		}
-		if moved {
-			subjects[i], saved = sub, append(saved, sub.log.Clone())
-			moved = sub.log.Lift(now, set.At, cost, limits, set.Delay > 0) &&
-				(set.Delay == 0 || sub.log.Look(now, cost, limits, room[:len(limits)]) == 0)
-		}
-		if !moved {
-			undo()
+	for i := range members {
+		m := &members[i]
+		set, limits := &m.Settlement, m.Policy.Limits
+		m.sub = m.sh.chargedTo(now, m.hash, set)
+		if m.sub == nil || m.sub.applied(now, set) {
 			return nil
 		}
-		sub.log.Charge(now, cost, limits)
+		m.sub.deciding = true // so that it is not evicted for another
+		defer func() { m.sub.deciding = false }()
+		if !m.sh.grow(now, m.sub, m.sub.log.Grows(now, limits)+m.sub.ids.grows()) {
+			if set.Delay > 0 { // it keeps its place
+				return nil
+			}
+			return ErrFull
+		}
+		log := &moved[i]
+		*log = m.sub.log.Clone()
+		if !log.Lift(now, set.At, m.Cost, limits, set.Delay > 0) ||
+			set.Delay > 0 && log.Look(now, m.Cost, limits, room[:len(limits)]) != 0 {
+			return nil
+		}
+		log.Charge(now, m.Cost, limits)
 	}
-	for i, sub := range subjects {
-		req := &ops[i].Request
-		sub.first(now, &ops[i].Settlement)
-		sub.hold(now, now, req)
-		s.shard(sub.hash).settled(now, sub, 0, req.Policy.Limits)
-		ops[i].Answer.At = now
+	for i := range members {
+		m := &members[i]
+		m.sub.log = moved[i]
+		m.sub.first(now, &m.Settlement)
+		m.sub.hold(now, now, &m.Request)
+		m.sh.settled(now, m.sub, 0, m.Policy.Limits)
+		m.Answer.At = now
 	}
 	return nil
 }
@@ -187,13 +177,14 @@ func (s *Store) giveBack(op *driver.Op) {
 	req, answer := op.Request, &op.Answer
 	sh, hash, now := s.open(req.Key)
 	defer sh.mu.Unlock()
-	if sub := sh.find(hash, req.Key, req.Policy); sub != nil {
+	sub := sh.find(hash, req.Key, req.Policy)
+	if sub != nil {
 		answer.Charged = sub.state.Reward(now, req.Cost, req.Policy.Limits)
 		sh.settled(now, sub, -answer.Charged, req.Policy.Limits)
 	}
 	req.Cost = 0
 	statuses := sh.statuses[:len(req.Policy.Limits)]
-	refusals := sh.look(now, hash, &req, statuses)
+	refusals := sh.look(now, sub, &req, statuses)
 	answer.Set(now, refusals, statuses)
 }
 

@@ -17,7 +17,7 @@ var ErrFull = errors.New("memstore: the store is full, and evicts no key for thi
 const candidates = 8
 
 // note records what a decision says about later ones: how much the subject has used, and until when it is kept: while it refuses a call
-// of one unit, or one that it has refused, and while bookings lie ahead. It only compares, unless the subject becomes one that is kept.
+// of one unit, or one that it has refused, and while bookings lie ahead. It only compares, unless the subject has to be kept from now on.
 func (sh *shard) note(now int64, sub *subject, limits []driver.Limit, refusals uint64, statuses []driver.Status) {
 	var used, wait int64
 	for i := range statuses {

@@ -75,21 +75,12 @@ func (s *Store) hash(key string) uint64 { return maphash.String(s.seed, key) }
 
 func (s *Store) index(hash uint64) int { return int(hash & uint64(len(s.shards)-1)) }
 
-func (s *Store) shard(hash uint64) *shard { return &s.shards[s.index(hash)] }
-
 // open locks the shard of a key, and returns it with the key's hash and the time. The caller unlocks it.
 func (s *Store) open(key string) (sh *shard, hash uint64, now int64) {
 	hash = s.hash(key)
-	sh = s.shard(hash)
+	sh = &s.shards[s.index(hash)]
 	sh.mu.Lock()
 	return sh, hash, sh.clock.now()
-}
-
-// at is open for one of several keys, whose shards are locked: they have one time.
-func (s *Store) at(key string) (sh *shard, hash uint64, now int64) {
-	hash = s.hash(key)
-	sh = s.shard(hash)
-	return sh, hash, sh.clock.last
 }
 
 // Powers implements [driver.Store].
@@ -150,13 +141,11 @@ func (s *Store) charge(op *driver.Op) error {
 	if req.Partial {
 		req.Cost = sh.fit(now, hash, req)
 	}
-	if !sh.decide(now, hash, &req, &op.Answer) {
-		return ErrFull
-	}
-	if req.Partial && op.Answer.Allowed() {
+	_, err := sh.decide(now, hash, &req, &op.Answer)
+	if err == nil && req.Partial && op.Answer.Allowed() {
 		op.Answer.Charged = req.Cost
 	}
-	return nil
+	return err
 }
 
 func (sh *shard) chargeOnce(now int64, hash uint64, op *driver.Op) error {
@@ -177,11 +166,14 @@ func (sh *shard) chargeOnce(now int64, hash uint64, op *driver.Op) error {
 	} else if req.Cost > 0 {
 		ok = sh.room(now, leastBytes(req.Key)+idsBytes+idBytes)
 	}
-	if !ok || !sh.decide(now, hash, &req, answer) {
+	if !ok {
 		return ErrFull
 	}
+	sub, err := sh.decide(now, hash, &req, answer)
+	if err != nil {
+		return err
+	}
 	if req.Cost > 0 && (answer.Allowed() || req.Policy.CountRefused) {
-		sub = sh.find(hash, req.Key, req.Policy)
 		sub.charged(now, answer.At, name, answer.Refusals)
 		sh.weigh(sub)
 	}

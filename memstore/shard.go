@@ -15,7 +15,7 @@ type shard struct {
 	free     queue               // those that may be evicted
 	barred   queue               // those that refuse calls
 	bytes    int64               // of all subjects
-	spare    int64               // of those that may be evicted
+	spare    int64               // bytes of the subjects that may be evicted
 	most     int64               // bytes
 	store    *Store
 	statuses [driver.MaxLimits]driver.Status // of the current decision: here, to avoid an allocation
@@ -81,8 +81,8 @@ func (s *subject) hold(now, at int64, req *driver.Request) {
 	s.loose, s.until = true, max(s.until, set.Expires())
 }
 
-func (sh *shard) look(now int64, hash uint64, req *driver.Request, statuses []driver.Status) (refusals uint64) {
-	if sub := sh.find(hash, req.Key, req.Policy); sub != nil {
+func (sh *shard) look(now int64, sub *subject, req *driver.Request, statuses []driver.Status) (refusals uint64) {
+	if sub != nil {
 		refusals = sub.state.Look(now, req.Cost, req.Policy.Limits, statuses)
 		sh.note(now, sub, req.Policy.Limits, refusals, statuses)
 		return refusals
@@ -95,54 +95,55 @@ func (sh *shard) look(now int64, hash uint64, req *driver.Request, statuses []dr
 
 // fit returns the largest part of a request's cost that fits now, or one unit if none does.
 func (sh *shard) fit(now int64, hash uint64, req driver.Request) int64 {
-	statuses, cost := sh.statuses[:len(req.Policy.Limits)], req.Cost
+	sub, statuses, cost := sh.find(hash, req.Key, req.Policy), sh.statuses[:len(req.Policy.Limits)], req.Cost
 	req.Cost = 0
-	sh.look(now, hash, &req, statuses)
+	sh.look(now, sub, &req, statuses)
 	for i := range statuses {
 		cost = min(cost, max(1, statuses[i].Remaining))
 	}
 	req.Cost = cost
-	if cost > 1 && req.Policy.Algorithm == driver.GCRA && sh.look(now, hash, &req, statuses) != 0 {
+	if cost > 1 && req.Policy.Algorithm == driver.GCRA && sh.look(now, sub, &req, statuses) != 0 {
 		cost-- // what remains is rounded
 	}
 	return cost
 }
 
-// decide decides a request, and keeps a subject out that is refused too often: then the request costs nothing. It
-// reports false if there is no place for a new subject.
-func (sh *shard) decide(now int64, hash uint64, req *driver.Request, answer *driver.Answer) (ok bool) {
+// decide decides a request, and keeps a subject out that is refused too often: then the request costs nothing. It returns the subject,
+// or nil if there is none. The only error is ErrFull: there is no room for it.
+func (sh *shard) decide(now int64, hash uint64, req *driver.Request, answer *driver.Answer) (*subject, error) {
+	sub := sh.find(hash, req.Key, req.Policy)
 	if req.Policy.Block.Refusals == 0 {
-		return sh.decideOpen(now, hash, req, answer)
+		return sh.decideOpen(now, hash, sub, req, answer)
 	}
-	left := sh.blocked(now, hash, req)
+	left := sub.blocked(now)
 	if left > 0 {
 		req.Cost = 0
 	}
-	if !sh.decideOpen(now, hash, req, answer) {
-		return false
+	sub, err := sh.decideOpen(now, hash, sub, req, answer)
+	if err != nil {
+		return nil, err
 	}
 	if left > 0 {
 		window.Bar(answer, left)
 	}
-	sh.refuse(now, hash, req, answer)
-	return true
+	sh.refuse(now, sub, req, answer)
+	return sub, nil
 }
 
-// blocked returns the time until the block of a request's subject ends, or 0.
-func (sh *shard) blocked(now int64, hash uint64, req *driver.Request) int64 {
-	if sub := sh.find(hash, req.Key, req.Policy); sub != nil {
-		return sub.block.Left(now)
+// blocked returns the time until the block of a subject ends, or 0.
+func (s *subject) blocked(now int64) int64 {
+	if s == nil {
+		return 0
 	}
-	return 0
+	return s.block.Left(now)
 }
 
 // refuse counts the refusal of a request that charges, if the answer is one.
-func (sh *shard) refuse(now int64, hash uint64, req *driver.Request, answer *driver.Answer) {
-	by := &req.Policy.Block
-	sub := sh.find(hash, req.Key, req.Policy)
+func (sh *shard) refuse(now int64, sub *subject, req *driver.Request, answer *driver.Answer) {
 	if answer.Allowed() || req.Cost == 0 || sub == nil {
 		return
 	}
+	by := &req.Policy.Block
 	if sub.block == nil { // the policy is a later one
 		sub.block = window.NewBlock(by.Refusals)
 		sh.weigh(sub)
@@ -157,21 +158,20 @@ func (sh *shard) refuse(now int64, hash uint64, req *driver.Request, answer *dri
 	}
 }
 
-// decideOpen looks, charges when there is room, and sets the answer. It reports false if there is no place for a new subject.
-func (sh *shard) decideOpen(now int64, hash uint64, req *driver.Request, answer *driver.Answer) (ok bool) {
+// decideOpen is decide for a subject that is not blocked: it looks, charges when there is room, and sets the answer.
+func (sh *shard) decideOpen(now int64, hash uint64, sub *subject, req *driver.Request, answer *driver.Answer) (*subject, error) {
 	statuses := sh.statuses[:len(req.Policy.Limits)]
-	sub := sh.find(hash, req.Key, req.Policy)
 	fresh, full := sub == nil, false
 	if fresh {
 		if req.Cost == 0 {
-			answer.Set(now, sh.look(now, hash, req, statuses), statuses)
-			return true
+			answer.Set(now, sh.look(now, nil, req, statuses), statuses)
+			return nil, nil
 		}
 		if sub = sh.add(now, hash, req.Key, req.Policy); sub == nil {
-			return false
+			return nil, ErrFull
 		}
 	} else if full = sub.log.Full(); full && !sh.fits(now, sub, req, 0) {
-		return false
+		return nil, ErrFull
 	}
 	at := now
 	var refusals uint64
@@ -198,7 +198,7 @@ func (sh *shard) decideOpen(now int64, hash uint64, req *driver.Request, answer 
 	answer.Set(at, refusals, statuses)
 	answer.Delay = at - now
 	answer.Firm = refusals != 0 && !sub.loose && !req.Policy.CountRefused && sub.log.Until(now) == 0
-	return true
+	return sub, nil
 }
 
 // find returns the subject of a key with this hash under a policy, or nil.

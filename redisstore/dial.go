@@ -20,7 +20,7 @@ import (
 // Dial connects to the server at addr with connect, and returns the connection if a Redis answers a PING on it: a server of another kind
 // can crash a client that takes its bytes for replies. PING needs no permission. [Silent] knows the connection until it is closed.
 //
-// The error is a [*net.OpError] of dialing: nothing was sent that a caller asked for. It wraps a [*ForeignError] for a server that is not
+// The error is a [*net.OpError] of dialing: no request of a caller was sent. It wraps a [*ForeignError] for a server that is not
 // a Redis. ctx bounds the wait.
 func Dial(ctx context.Context, addr string, connect func(context.Context) (net.Conn, error)) (net.Conn, error) {
 	w := watch(addr)
@@ -52,7 +52,7 @@ func greet(ctx context.Context, conn net.Conn) error {
 	case !stop() && errors.Is(ctx.Err(), context.Canceled):
 		return ctx.Err()
 	case ctx.Err() != nil:
-		return fmt.Errorf("no answer to PING: %w", os.ErrDeadlineExceeded) // no error of a context: nobody gave up
+		return fmt.Errorf("no answer to PING: %w", os.ErrDeadlineExceeded) // not a context's error: the caller has not given up
 	case len(said) == 0 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
 		return fmt.Errorf("the server ended the connection without an answer (does this port use TLS?): %w", err)
 	case len(said) == 0:

@@ -13,8 +13,8 @@ const orderBring, orderReturn = 1, 2 // the orders of held_bring.lua
 // heldKey returns the name of the key with the leases of a subject, whatever its policy is: "sash:held:user:42".
 func (s *Store) heldKey(key string) string { return s.prefix + "held:" + key }
 
-// Spend implements [window.Holder], in one script on one key. It does not wait for replicas: a server that did not get what
-// was spent keeps no lease, because what another process of Redis has written of leases counts as nothing.
+// Spend implements [window.Holder], in one script on one key. It does not wait for replicas: a server that
+// missed it spends no lease, because scripts ignore leases that another process of Redis wrote.
 func (s *Store) Spend(ctx context.Context, spending window.Spending) (window.Held, error) {
 	reply, err := s.send(ctx, heldSpend, []string{s.heldKey(spending.Key)}, packSpending(&spending))
 	if err != nil {
@@ -31,8 +31,8 @@ func (s *Store) Bring(ctx context.Context, e window.Fetch) (kept bool, err error
 
 // Return implements [window.Holder].
 func (s *Store) Return(ctx context.Context, key string, began, keep int64) (units int64, err error) {
-	arg := appendUint([]byte{orderReturn}, 7, max(0, began))
-	return s.changeHeld(ctx, key, string(appendUint(arg, 5, min(max(0, keep), driver.MaxUnits))))
+	arg := appendUint(nil, 1, orderReturn, 7, max(0, began), 5, min(max(0, keep), driver.MaxUnits))
+	return s.changeHeld(ctx, key, string(arg))
 }
 
 // Forget implements [window.Holder].
@@ -54,19 +54,18 @@ func (s *Store) changeHeld(ctx context.Context, key, arg string) (int64, error) 
 
 func packSpending(s *window.Spending) string {
 	var buf [20]byte
-	b := appendUint(appendUint(appendUint(buf[:0], 5, s.Cost), 7, s.Longest), 7, s.Way)
+	again := int64(0)
 	if s.Again {
-		return string(append(b, 1))
+		again = 1
 	}
-	return string(append(b, 0))
+	return string(appendUint(buf[:0], 5, s.Cost, 7, s.Longest, 7, s.Way, 1, again))
 }
 
 // packFetch writes the argument of held_bring.lua for a fetch.
 func packFetch(e *window.Fetch) string {
-	b := appendUint(appendUint([]byte{orderBring}, 7, e.Longest), 7, e.Began)
-	b = appendUint(appendUint(b, 5, e.Units), 7, e.Delay)
-	b = appendUint(appendUint(b, 7, e.Refused), 5, e.RefusedCost)
-	return string(appendUint(appendUint(b, 7, e.Failed), 6, e.Rest+1)) + e.Reply
+	b := appendUint(nil, 1, orderBring, 7, e.Longest, 7, e.Began, 5, e.Units, 7, e.Delay, 7, e.Refused, 5, e.RefusedCost,
+		7, e.Failed, 6, e.Rest+1)
+	return string(b) + e.Reply
 }
 
 // What held_spend.lua returns.

@@ -12,7 +12,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// A State is the contents of a key of a Store at one instant, for people who debug one subject.
+// A State is the contents of a key of a Store at one instant, for debugging one subject.
 type State struct {
 	// Key is the name of the key on Redis.
 	Key string

@@ -182,8 +182,7 @@ const usualSize = 64 // enough bytes for a decision on one subject without calen
 // pack writes the argument of a decision: see the head of script/log.lua for its form.
 func pack(ops []driver.Op, countRefused bool, now int64) string {
 	var usual [usualSize]byte // on the stack
-	b := usual[:0]
-	mode := byte(modeDecide)
+	mode := modeDecide
 	if countRefused {
 		mode = modeCharge
 	}
@@ -192,8 +191,7 @@ func pack(ops []driver.Op, countRefused bool, now int64) string {
 			mode = modeLater
 		}
 	}
-	b = append(b, mode)
-	b = appendUint(b, 7, max(1, ops[0].Policy.Resolution.Microseconds()))
+	b := appendUint(usual[:0], 1, int64(mode), 7, max(1, ops[0].Policy.Resolution.Microseconds()))
 	for i := range ops {
 		b = appendRequest(b, &ops[i].Request, now)
 	}
@@ -215,21 +213,16 @@ func bookable(ops []driver.Op) int64 {
 // packBooking writes what follows the argument of a decision that may be booked: how far ahead, and from which instant on.
 func packBooking(within, from int64) string {
 	var b [12]byte
-	return string(appendUint(appendUint(b[:0], 5, within), 7, from))
+	return string(appendUint(b[:0], 5, within, 7, from))
 }
 
 // packSettlement writes the argument of a settlement: that of a decision, followed by when it was made, the instant of the
 // charge, its units, the instant from which settling does nothing, and the settlement's name.
 func packSettlement(set *driver.Settlement) string {
-	at := set.At
 	var usual [usualSize]byte
-	b := append(usual[:0], modeSettle)
-	b = appendUint(b, 7, max(1, set.Policy.Resolution.Microseconds()))
-	b = appendRequest(b, &set.Request, at)
-	b = appendUint(b, 7, at-set.Delay)
-	b = appendUint(b, 7, at)
-	b = appendUint(b, 5, set.Units)
-	b = appendUint(b, 7, set.Expires())
+	b := appendUint(usual[:0], 1, modeSettle, 7, max(1, set.Policy.Resolution.Microseconds()))
+	b = appendRequest(b, &set.Request, set.At)
+	b = appendUint(b, 7, set.At-set.Delay, 7, set.At, 5, set.Units, 7, set.Expires())
 	var name window.Name
 	if set.ID != "" {
 		name = window.SettlementName(set.ID)
@@ -239,17 +232,14 @@ func packSettlement(set *driver.Settlement) string {
 
 func appendRequest(b []byte, req *driver.Request, now int64) []byte {
 	windows := req.Policy.Limits
-	b = appendUint(b, 5, req.Cost)
-	b = append(b, byte(len(windows)))
+	b = appendUint(b, 5, req.Cost, 1, int64(len(windows)))
 	for i := range windows {
 		l := &windows[i]
-		b = appendUint(b, 5, l.Units)
-		b = appendUint(b, 7, l.Window)
+		b = appendUint(b, 5, l.Units, 7, l.Window)
 		if l.Period == 0 {
 			continue
 		}
-		b = appendUint(b, 7, l.Length())
-		b = appendUint(b, 4, calendarID(l))
+		b = appendUint(b, 7, l.Length(), 4, calendarID(l))
 		b1, b2 := l.Bounds(now)
 		b0, _ := l.Bounds(b1 - 1)
 		_, b3 := l.Bounds(b2)
@@ -276,9 +266,12 @@ func calendarNow(ops []driver.Op) int64 {
 	return 0
 }
 
-func appendUint(b []byte, size int, n int64) []byte {
-	for shift := 8 * (size - 1); shift >= 0; shift -= 8 {
-		b = append(b, byte(n>>shift))
+// appendUint appends numbers, each given behind its size in bytes.
+func appendUint(b []byte, fields ...int64) []byte {
+	for ; len(fields) > 1; fields = fields[2:] {
+		for shift := 8 * (fields[0] - 1); shift >= 0; shift -= 8 {
+			b = append(b, byte(fields[1]>>shift))
+		}
 	}
 	return b
 }

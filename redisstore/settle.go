@@ -128,7 +128,7 @@ func (s *Store) coolDownKey(key string) string {
 // packBlock writes what follows the argument of a decision in that of block.lua.
 func packBlock(b *driver.Block) string {
 	var buf [16]byte
-	return string(appendUint(appendUint(appendUint(buf[:0], 2, b.Refusals), 7, b.Window), 7, b.Length))
+	return string(appendUint(buf[:0], 2, b.Refusals, 7, b.Window, 7, b.Length))
 }
 
 // cutLefts cuts the end of a reply of block.lua off: the time until the block of each subject ends. A reply without an answer has none.
@@ -165,7 +165,7 @@ func (s *Store) cool(ctx context.Context, op *driver.Op) error {
 	if c.Guessed {
 		guessed = 1
 	}
-	arg := appendUint(appendUint(nil, 7, max(0, c.Length)), 1, guessed)
+	arg := appendUint(nil, 7, max(0, c.Length), 1, guessed)
 	reply, err := s.send(ctx, coolDown, []string{s.coolDownKey(op.Key)}, string(arg))
 	op.CoolDown = driver.CoolDown{}
 	if err != nil || reply == "" {

@@ -78,8 +78,8 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// RunWait implements redisstore.Waiter. Both commands have a connection of their own: WAIT knows of no
-// other's writes. On a cluster a MOVED or ASK, where nothing has run, is not followed but an error.
+// RunWait implements redisstore.Waiter. Both commands have a connection of their own: WAIT counts
+// only writes of its own. On a cluster a MOVED or ASK, where nothing has run, is not followed but an error.
 func (s *scripter) RunWait(ctx context.Context, script *redisstore.Script, keys []string, arg string, wait redisstore.Wait) (reply string, confirmed int64, err error) {
 	err = s.client.Dedicated(func(conn rueidis.DedicatedClient) error {
 		if reply, err = run(ctx, conn, script, keys, arg); err != nil || !wait.For(reply) {

@@ -1,4 +1,4 @@
-// Package apart decides in several steps what a store cannot decide in one, and gives back what nobody waits for any more.
+// Package apart decides in several steps what a store cannot decide in one, and gives back what is admitted after its caller has left.
 package apart
 
 import (

@@ -126,16 +126,11 @@ func (all bookings) started() bookings {
 }
 
 // inversions returns the bookings that were overtaken. The network reorders those that are on their way at the same time,
-// and no others: who asks when the answer to another has arrived does not start before it.
-func (all bookings) inversions() (overtaken bookings) {
-	places := make([]judge.Booking, len(all))
-	for i, b := range all {
-		places[i] = judge.Booking{Asked: b.Asked, Answered: b.Answered, At: b.At}
-	}
-	for _, i := range judge.Overtaken(places) {
-		overtaken = append(overtaken, all[i])
-	}
-	return overtaken
+// and no others: a caller that asks when the answer to another has arrived does not start before it.
+func (all bookings) inversions() bookings {
+	return all.where(func(b booking) bool {
+		return slices.ContainsFunc(all, func(other booking) bool { return other.Asked > b.Answered && other.At < b.At })
+	})
 }
 
 // isInOrder reports bookings that were overtaken.

@@ -108,7 +108,7 @@ func (p *proxy) open(t testing.TB, listen, upstream string) error {
 	return p.Start()
 }
 
-// A spoil is a fault of the network. Downstream is from the server to who asked.
+// A spoil is a fault of the network. Downstream is from the server to the client.
 type spoil struct {
 	kind       string
 	upstream   bool

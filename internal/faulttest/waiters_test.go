@@ -42,7 +42,7 @@ type booking struct {
 	Waits                    int64 // when it began to wait for its place: from then on its process moves it up before newcomers
 	Came, Place              int64 // by the server: when it decided, and At as it gave it: a process has another caller start there, and this one at another's
 	Left                     bool  // it gave its place back
-	Doubtful                 bool  // giving it back took a second, so the store may not have heard of it
+	Doubtful                 bool  // giving it back took a second, so the store may not have done so
 	Failed                   string
 }
 

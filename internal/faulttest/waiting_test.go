@@ -48,8 +48,8 @@ func decisions(t testing.TB, server *redistest.Server) (n int64) {
 	return n
 }
 
-// Four processes with 200 waiters each: everyone in order, in every window at most the limit, nobody later than necessary,
-// and one decision for each. One waiter in a hundred costs a whole window.
+// Four processes with 200 waiters each: all start in order, no window holds more than the limit, no caller starts later than
+// necessary, and each takes one decision. One waiter in a hundred costs a whole window.
 func TestWaitersOfFourProcesses(t *testing.T) {
 	server := redistest.Start(t)
 	f := startFleet(t, 4, waitersJobs.on(server))
@@ -63,8 +63,8 @@ func TestWaitersOfFourProcesses(t *testing.T) {
 	}
 }
 
-// The server's clock jumps forward by an hour, and back again, while everybody waits. Who has a place counts real time, so nobody
-// starts before it. Forward, what was charged before no longer counts; back, bookings move with the clock, so order and bound go on.
+// The server's clock jumps forward by an hour, and back again, while all callers wait. They wait in real time, so none starts
+// before its place. Forward, what was charged before no longer counts; back, bookings move with the clock, so order and bound go on.
 func TestWaitersWhenTheClockJumps(t *testing.T) {
 	server, clock := redistest.StartWithClock(t)
 	f := startFleet(t, 4, waitersJobs.on(server))

@@ -1,12 +1,11 @@
 // Package judge says what is right. A [History] of calls is checked against the definition of a limit: no window holds more
 // units than the limit, no refusal is needless, and every wait is the shortest. [Fullest] finds the most units in any window,
-// also where the instants are uncertain, and [Overtaken] who was overtaken in a queue. The tests use them, and sash verify.
+// also where the instants are uncertain. The tests use them, and sash verify.
 package judge
 
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"sort"
 	"sync/atomic"
@@ -241,31 +240,6 @@ func timelineOf(charges []Charge, at func(Charge) int64) timeline {
 
 func (l *timeline) upTo(instant int64) int {
 	return sort.Search(len(l.times), func(i int) bool { return l.times[i] > instant })
-}
-
-// A Booking is a place in a queue: when its caller asked, when the answer arrived, and the instant at which it starts, in
-// any unit of time. Asked and Answered may be by another clock than At.
-type Booking struct{ Asked, Answered, At int64 }
-
-// Overtaken returns the indices of bookings that another one overtook: it asked after they had their answer, and starts
-// before them. The network reorders calls that are on their way at the same time, and no others.
-func Overtaken(all []Booking) (overtaken []int) {
-	byAsked, byAnswer := make([]int, len(all)), make([]int, len(all))
-	for i := range all {
-		byAsked[i], byAnswer[i] = i, i
-	}
-	slices.SortFunc(byAsked, func(a, b int) int { return cmp.Compare(all[b].Asked, all[a].Asked) })
-	slices.SortFunc(byAnswer, func(a, b int) int { return cmp.Compare(all[b].Answered, all[a].Answered) })
-	earliest, i := int64(math.MaxInt64), 0 // of those that asked later
-	for _, a := range byAnswer {
-		for ; i < len(byAsked) && all[byAsked[i]].Asked > all[a].Answered; i++ {
-			earliest = min(earliest, all[byAsked[i]].At)
-		}
-		if earliest < all[a].At {
-			overtaken = append(overtaken, a)
-		}
-	}
-	return overtaken
 }
 
 // A Clock stands still until Advance moves it. It is safe for concurrent use.

@@ -232,26 +232,3 @@ func TestTheFullestWindowHoldsWhatLiesInItAsAWhole(t *testing.T) {
 		}
 	}
 }
-
-// By the definition: one that asked after another had its answer, and starts before it.
-func TestOvertaken(t *testing.T) {
-	for seed := range uint64(1000) {
-		random := rand.New(rand.NewPCG(seed, 2))
-		all := make([]Booking, random.IntN(12))
-		for i := range all {
-			asked := random.Int64N(20)
-			all[i] = Booking{asked, asked + random.Int64N(6), random.Int64N(20)}
-		}
-		var want []int
-		for i, a := range all {
-			if slices.ContainsFunc(all, func(b Booking) bool { return b.Asked > a.Answered && b.At < a.At }) {
-				want = append(want, i)
-			}
-		}
-		got := Overtaken(all)
-		slices.Sort(got)
-		if !slices.Equal(got, want) {
-			t.Fatalf("seed %d: %v, want %v: %v", seed, got, want, all)
-		}
-	}
-}

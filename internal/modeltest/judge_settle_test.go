@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"example.com/sash"
 	"example.com/sash/driver"
 	"example.com/sash/internal/drivertest"
-	"example.com/sash/memstore"
 )
 
 // firm: a refusal is firm unless a charge may be settled, wherever that charge is.
@@ -188,43 +186,11 @@ func (b *bench) midnight() error {
 	return s.err
 }
 
-// extended: charges that are extended count from then on, and those that are gone stay gone, as in memory.
-func (b *bench) extended() error {
-	if b.algorithm != driver.SlidingLog && b.algorithm != driver.SlidingBuckets {
-		return nil
-	}
-	req := b.request("extended", 1, sash.Every(20, time.Minute))
-	req.MaySettle = true
-	ctx, random, memory := context.Background(), rand.New(rand.NewPCG(5, 6)), memstore.New(&memstore.Options{Now: b.clock.Now})
-	var charges []int64 // of which some have left
-	for range 300 {
-		b.clock.Advance(time.Duration(random.Int64N(int64(6 * time.Second))))
-		for range min(2, len(charges)) {
-			i := len(charges) - 1 - random.IntN(min(40, len(charges)))
-			set := driver.Settlement{Request: req, At: charges[i]}
-			got, err := drivertest.Of(b.store).Extend(ctx, set)
-			want, err2 := drivertest.Of(memory).Extend(ctx, set)
-			if err := errors.Join(err, err2); err != nil || got != want {
-				return fmt.Errorf("a charge of %d was extended to %d, in memory to %d (%v)", set.At, got, want, err)
-			}
-			if got > 0 {
-				charges[i] = got
-			}
-		}
-		got, err := drivertest.Of(b.store).Decide(ctx, req)
-		want, err2 := drivertest.Of(memory).Decide(ctx, req)
-		if err := errors.Join(err, err2); err != nil || got.At != want.At || got.Allowed() != want.Allowed() {
-			return fmt.Errorf("a call got %s, in memory %s (%v)", shown(&got), shown(&want), err)
-		}
-		if got.Allowed() {
-			charges = append(charges, got.At)
-		}
-	}
-	return b.broughtForward()
-}
-
 // broughtForward: a booking starts now if it has room now, and otherwise stays where it is, as one that has started does.
 func (b *bench) broughtForward() error {
+	if !b.books() {
+		return nil
+	}
 	s := b.scenario(sash.Every(2, time.Minute))
 	s.oracle, s.settles = nil, true
 	book := func(wait time.Duration) driver.Answer {

@@ -15,7 +15,6 @@ import (
 	"example.com/sash/internal/judge"
 	"example.com/sash/internal/redistest"
 	"example.com/sash/internal/threshold"
-	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 )
 
@@ -46,8 +45,8 @@ type part func(*bench) error
 // parts are all that a judge checks, roughly from the fewest calls to the most.
 var parts = []part{
 	(*bench).quiet, (*bench).midnight, (*bench).reset, (*bench).moved, (*bench).lives, (*bench).repeated, (*bench).long,
-	(*bench).cooled, (*bench).edged, (*bench).firm, (*bench).extended, (*bench).given,
-	(*bench).gathered, (*bench).walks, (*bench).chosen, (*bench).blocked, (*bench).gapped, (*bench).counted, (*bench).booked, (*bench).deep, (*bench).merged, (*bench).held,
+	(*bench).cooled, (*bench).edged, (*bench).firm, (*bench).broughtForward, (*bench).given,
+	(*bench).gathered, (*bench).walks, (*bench).chosen, (*bench).blocked, (*bench).gapped, (*bench).counted, (*bench).booked, (*bench).settled, (*bench).merged, (*bench).held,
 }
 
 // judgeBuild returns an error when a build of the scripts breaks one of these promises. Each part gets a bench of its own, so that
@@ -231,38 +230,11 @@ func (b *bench) chosen() error {
 
 // long: a subject that never rests for long keeps its charges, although its key's expiry passes again and again.
 func (b *bench) long() error {
-	tr := traffic{
-		name:  "long",
-		plans: [][]sash.Limit{{sash.Every(30, 20*time.Second)}}, calls: 150, gap: 2 * time.Second, cost: 4, oracle: true,
+	s, rng := b.scenario(sash.Every(30, 20*time.Second)), rand.New(rand.NewPCG(150, 7))
+	for range 150 {
+		s.calls(1, time.Duration(rng.IntN(8_000_000))*time.Microsecond)
 	}
-	return tr.run(b.algorithm, b.store, memstore.New(&memstore.Options{Now: b.clock.Now}), b.clock)
-}
-
-// deep: logs of some hundred entries.
-func (b *bench) deep() error {
-	if !b.algorithm.Exact() {
-		return nil
-	}
-	for _, tr := range []traffic{
-		{
-			name:  "one window",
-			plans: [][]sash.Limit{{sash.Every(50, 10*time.Second)}}, calls: 500, gap: 300 * time.Millisecond, cost: 3,
-		},
-		{
-			name: "two windows",
-			plans: [][]sash.Limit{
-				{sash.Every(700, 10*time.Minute), sash.Every(30, 10*time.Second)},
-				{sash.Every(30, 10*time.Second)},
-			},
-			calls: 1500, gap: 700 * time.Millisecond, cost: 30, silent: 500, back: 300,
-		},
-	} {
-		tr.oracle = true
-		if err := tr.run(b.algorithm, b.store, memstore.New(&memstore.Options{Now: b.clock.Now}), b.clock); err != nil {
-			return fmt.Errorf("%s: %w", tr.name, err)
-		}
-	}
-	return b.settled()
+	return s.err
 }
 
 // The judge accepts the scripts, and rejects each of them with a mistake.

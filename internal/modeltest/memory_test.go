@@ -318,7 +318,7 @@ func TestAServerThatComesBackOlderSpendsNothingTwice(t *testing.T) {
 	}
 }
 
-// A replica that takes the primary's place has leases as they were when it last heard of the primary. It spends none of
+// A replica that takes the primary's place has leases as the primary last sent them. It spends none of
 // them, and neither spends what the other brings, while a primary that was cut off goes on answering.
 func TestAReplicaThatIsPromotedSpendsNothingTwice(t *testing.T) {
 	l := startLive(t)
@@ -340,7 +340,7 @@ func TestAReplicaThatIsPromotedSpendsNothingTwice(t *testing.T) {
 		t.Fatal("the replica has not what the primary has")
 	}
 	replica.Must(t, "REPLICAOF", "NO", "ONE")
-	s.ask(l.store, 50, false) // the replica does not hear of it
+	s.ask(l.store, 50, false) // the replica does not get these
 	if h := s.ask(promoted, 1, true); h.Spent {
 		t.Errorf("the replica spends a unit of the primary's lease: %+v", h)
 	}

@@ -215,81 +215,25 @@ func (w *mergeWalk) step() error {
 	return nil
 }
 
-// A traffic is random calls on one subject that fill a log.
-type traffic struct {
-	name   string
-	plans  [][]sash.Limit // drawn for each call
-	calls  int
-	gap    time.Duration // the most between two calls
-	cost   int64         // the most of one call
-	silent int           // one in so many calls comes after a long silence; 0 is none
-	back   int           // one in so many calls comes after the clock went back; 0 is none
-	oracle bool          // compare with the definition too, which takes time in proportion to the log
-}
-
-// A large ring, with dear calls and a second window.
+// A large ring, with dear calls and a second window, decides on Redis as in memory, also after a silence and a clock that went back.
 func TestBigLogs(t *testing.T) {
 	redis, clock, _ := virtual(t, redistest.Start(t).Addr(), nil)
-	tr := traffic{
-		name: "a large ring",
-		plans: [][]sash.Limit{
-			{sash.Every(20_000, time.Minute), sash.Every(40_000, 3*time.Minute)},
-			{sash.Every(40_000, 3*time.Minute)},
-		},
-		calls: 16_000, gap: 11 * time.Millisecond, cost: 3, silent: 20_000, back: 9000,
-	}
-	check(tr.run(sash.SlidingLog, redis, memstore.New(&memstore.Options{Now: clock.Now}), clock))
-}
-
-func (tr traffic) run(a sash.Algorithm, first, second driver.Store, clock *judge.Clock) (err error) {
-	defer caught(&err)
-	rng := rand.New(rand.NewPCG(uint64(tr.calls), 7))
-	var policies []*driver.Policy
-	for _, limits := range tr.plans {
-		p := must(sash.NewPolicy(options(a), limits...))
-		policies = append(policies, p)
-	}
-	truth := newOracle()
-	for i := range tr.calls {
-		clock.Advance(time.Duration(rng.Int64N(tr.gap.Microseconds())) * time.Microsecond)
-		if tr.silent > 0 && rng.IntN(tr.silent) == 0 {
-			clock.Advance(time.Duration(rng.IntN(400)) * time.Second)
+	memory, rng := memstore.New(&memstore.Options{Now: clock.Now}), rand.New(rand.NewPCG(16_000, 7))
+	long := sash.Every(16_000, 3*time.Minute)
+	policies := []*driver.Policy{newPolicy(t, nil, sash.Every(10_000, time.Minute), long), newPolicy(t, nil, long)}
+	for i := range 16_000 {
+		clock.Advance(time.Duration(rng.IntN(11_000)) * time.Microsecond)
+		switch i {
+		case 9_000:
+			clock.Advance(100 * time.Second)
+		case 5_000, 14_000:
+			clock.Advance(-10 * time.Second)
 		}
-		if tr.back > 0 && rng.IntN(tr.back) == 0 {
-			clock.Advance(-time.Duration(rng.IntN(20_000)) * time.Millisecond)
-		}
-		req := driver.Request{Key: fmt.Sprint("big ", tr.name), Policy: policies[0], Cost: 1}
-		if i > 0 {
-			req.Policy = policies[rng.IntN(len(policies))]
-		}
-		switch rng.IntN(8) {
-		case 0:
-			req.Cost = 0
-		case 1, 2:
-			least := tr.cost
-			for _, l := range req.Policy.Limits {
-				least = min(least, l.Units)
-			}
-			req.Cost = 1 + rng.Int64N(least)
-		}
-		res, err := drivertest.Of(first).Decide(context.Background(), req)
-		same, err2 := drivertest.Of(second).Decide(context.Background(), req)
-		if err := errors.Join(err, err2); err != nil {
-			return fmt.Errorf("call %d: %w", i, err)
-		}
-		if tr.oracle {
-			if err := truth.Check(clock.Now(), []driver.Request{req}, []driver.Answer{res}); err != nil {
-				return fmt.Errorf("call %d: %w", i, err)
-			}
-		}
-		res.Firm, same.Firm = false, false // stores may know it or not
-		if !reflect.DeepEqual(res, same) {
-			return fmt.Errorf("call %d, cost %d under %v: two stores answered\n\t%s\n\t%s", i, req.Cost, req.Policy.Limits, show(res), show(same))
+		req := driver.Request{Key: "big", Policy: policies[min(i, rng.IntN(2))], Cost: []int64{0, 1, 1, 1, 1, 1, 2, 3}[rng.IntN(8)]}
+		got, want := must(drivertest.Of(redis).Decide(t.Context(), req)), must(drivertest.Of(memory).Decide(t.Context(), req))
+		got.Firm, want.Firm = false, false // stores may know it or not
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("call %d, cost %d under %v: Redis answers %s, memory %s", i, req.Cost, limitsOf(req.Policy), shown(&got), shown(&want))
 		}
 	}
-	return nil
-}
-
-func show(answer driver.Answer) string {
-	return fmt.Sprintf("refusals %b at %d; %+v", answer.Refusals, answer.At, answer.Statuses())
 }

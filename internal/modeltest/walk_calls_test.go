@@ -203,7 +203,7 @@ func (w *walk) goBack(micros, times int) {
 	w.admitted, w.again, w.before = nil, nil, nil
 }
 
-// decides returns when the store decides on a request, of which a look tells if the clock trembles.
+// decides returns when the store decides on a request, which a look shows if the clock trembles.
 func (w *walk) decides(req driver.Request) (time.Time, error) {
 	if !w.little {
 		return w.clock.Now(), nil

@@ -16,7 +16,6 @@ import (
 	"example.com/sash/failover"
 	"example.com/sash/internal/judge"
 	"example.com/sash/internal/redistest"
-	"example.com/sash/internal/threshold"
 	"example.com/sash/memstore"
 	"example.com/sash/redisstore"
 	"example.com/sash/stack"
@@ -75,22 +74,6 @@ func inMemory(testing.TB) (driver.Store, *judge.Clock) {
 }
 
 func TestMemoryConforms(t *testing.T) { conforms(t, inMemory, sash.Algorithms()...) }
-
-// Bookings agree with the definition where few of them are many.
-func TestMemoryBooksByTheDefinition(t *testing.T) {
-	before := threshold.Log
-	defer func() { threshold.Log = before }()
-	threshold.Log.Ahead, threshold.Log.Walk = 6, 3
-	for _, a := range []sash.Algorithm{sash.SlidingLog, sash.SlidingBuckets} {
-		for seed := range uint64(400) {
-			store, clock := inMemory(t)
-			choose := rand.New(rand.NewPCG(seed, 2)).IntN
-			if err := randomCalls(setup{store: store, clock: clock, algorithm: a, steps: 80, choose: choose}); err != nil {
-				t.Fatalf("%v, seed %d: %v", a, seed, err)
-			}
-		}
-	}
-}
 
 func TestRedisConforms(t *testing.T) { conforms(t, flushed(redistest.Start(t)), sash.Algorithms()...) }
 

@@ -21,12 +21,12 @@ import (
 // window that ends at a booking has room for it, too. A window that ends between two entries holds no more than one that ends at the
 // earlier of them. So no window exceeds its limit, whether it ends now or ahead.
 //
-// A clock that goes back moves bookings with it, because those who wait count real time. A store moves none for a step of a millisecond
+// A clock that goes back moves bookings with it, because callers wait in real time. A store moves none for a step of a millisecond
 // or less, by which a server ends that its clock ran ahead for a moment: bookings did not move ahead with that.
 //
 // Bookings share an entry only at the same instant: that of a step of the resolution would be too late for a window that ends before it.
 type booked struct {
-	// written is the time of the last charge, which tells bookings from charges that a clock has gone back behind: those
+	// written is the time of the last charge, which distinguishes bookings from charges that a clock has gone back behind: those
 	// are not later than it. It is zero while no booking lies ahead.
 	written int64
 	// gaps is set once units came back while bookings lay ahead, and as long as some do.

@@ -13,8 +13,8 @@ import (
 type Leases struct {
 	since, now, past int64 // the demand: units since an instant; before it, in as long as a longest lease
 	began            int64 // of the fetch that is under way, or 0
-	until            int64 // no other caller starts one before; if none is under way, only a caller without units does
-	down             int64 // until when nobody goes on one, because the last one failed
+	until            int64 // no other caller starts a fetch before; if none is under way, only a caller without units does
+	down             int64 // until when no caller starts a fetch, because the last one failed
 	refusal          refusal
 	rest             int64 // 1 more than the units that the home had left; 0 if that is not known
 	held             []held
@@ -77,7 +77,7 @@ func (l *Leases) Take(now int64, s *Spending, a *Held) {
 }
 
 // count adds units to the demand, up to the most that a limit has. Every eighth of the longest lease it begins an interval,
-// and notes how many units callers would have asked for in a whole one.
+// and records how many units callers would have requested in a whole longest lease.
 func (l *Leases) count(now, units, longest int64) {
 	switch passed := now - l.since; {
 	case passed >= 2*longest:
@@ -88,8 +88,8 @@ func (l *Leases) count(now, units, longest int64) {
 	l.now = min(l.now+units, driver.MaxUnits)
 }
 
-// want returns how many units callers ask for in a longest lease. Where they have asked for more in a part of an interval
-// than before in all of it, their demand has jumped.
+// want returns how many units callers request in a longest lease. If they have requested more in a part of an interval than in
+// all of the one before, their demand has jumped.
 func (l *Leases) want(now, longest int64) int64 {
 	if l.now <= l.past {
 		return l.past
@@ -97,7 +97,7 @@ func (l *Leases) want(now, longest int64) int64 {
 	return max(l.now, rate(l.now, longest, max(now-l.since, longest/32)))
 }
 
-// rate returns how many units are asked for in a longest lease, if so many were in a time. The scripts compute the same.
+// rate returns how many units callers request in a longest lease at the rate of a shorter time. The scripts compute the same.
 func rate(units, longest, time int64) int64 {
 	return int64(min(math.Floor(float64(units)*float64(longest)/float64(max(time, 1))), driver.MaxUnits))
 }
@@ -119,8 +119,8 @@ func (l *Leases) leases(now, cost int64) (first, coming *held) {
 	return first, coming
 }
 
-// low reports whether the leases are used up, or end, before the next one is here, in two ways and as long as the home has let one wait,
-// and none is booked: a key has one at a time.
+// low reports whether the leases are used up, or end, before the next one arrives: after two ways, and as long as the home delayed the
+// last one. It is false while a lease is booked: a key has one at a time.
 func (l *Leases) low(now int64, s *Spending, want int64) bool {
 	soon, left, delay := now+2*s.Way, int64(0), int64(0)
 	for i := range l.held {
@@ -144,8 +144,8 @@ func (l *Leases) send(now int64, s *Spending, a *Held, want int64) {
 	a.Fetch, a.Rest = want, l.rest-1
 }
 
-// Bring implements [Holder] at an instant of the holder's clock. What a fetch brings is kept only if the key still
-// knows of it: not after it was forgotten, nor when another caller went on one meanwhile.
+// Bring implements [Holder] at an instant of the holder's clock. It keeps what a fetch brings only if that is the last fetch of the
+// key: not after the key was forgotten, nor when another caller has started one meanwhile.
 func (l *Leases) Bring(now int64, e *Fetch) (kept bool) {
 	if e.Began != 0 && (e.Began != l.began || now < e.Began) {
 		return false
@@ -184,7 +184,7 @@ func (l *Leases) Bring(now int64, e *Fetch) (kept bool) {
 // starts so much later than a clock that is alike would show, and ends so much earlier.
 func drift(time int64) int64 { return (time + 1023) / 1024 }
 
-// keep adds a lease and drops those that are of no use any more. If there are too many, the one that ended first makes
+// keep adds a lease and drops those that are no longer of use. If there are too many, the one that ended first makes
 // room. It reports whether there was room. No two leases have the same fetch.
 func (l *Leases) keep(now int64, h held) bool {
 	l.held = slices.DeleteFunc(l.held, func(o held) bool { return o.left == 0 || o.ends+l.longest <= now })

@@ -11,13 +11,13 @@ type Holder interface {
 	// Spend takes the cost of a call from a lease, in one step, and says what the caller does otherwise. It must not be
 	// repeated after an error.
 	Spend(ctx context.Context, s Spending) (Held, error)
-	// Bring reports what came of a fetch, and whether the lease is kept; if it is not, nobody spends it. It is not if the fetch is not
-	// the last one of its key, or the key was forgotten meanwhile. After an error it must not be repeated: the units are lost.
+	// Bring reports what came of a fetch, and returns whether the lease is kept; otherwise it is never spent. It is not kept if the
+	// fetch is not the last one of its key, or the key was forgotten meanwhile. After an error it must not be repeated: the units are lost.
 	Bring(ctx context.Context, e Fetch) (kept bool, err error)
-	// Return takes units out of the lease of the fetch that began at an instant, which nobody spends from then on: all that are left, or
+	// Return takes units out of the lease of the fetch that began at an instant, which are not spent any more: all that are left, or
 	// those above keep. It returns how many, and zero if there is no such lease any more.
 	Return(ctx context.Context, key string, began, keep int64) (units int64, err error)
-	// Forget drops all leases of a key, which nobody spends from then on, and its refusal.
+	// Forget drops all leases of a key, which are not spent any more, and its refusal.
 	Forget(ctx context.Context, key string) error
 }
 
@@ -57,7 +57,7 @@ type Held struct {
 	Alone bool
 	// Fetch is the units to ask the home for: the demand of one longest lease, and at least twice the cost. The caller fetches a lease
 	// of so many, which began At, also when it was Spent, and calls Bring. Until then, or for as long as Patience, no other caller does. Rest
-	// is what the home had left when it was last heard of, or -1.
+	// is what the home had left when it last answered, or -1.
 	Fetch int64
 	Rest  int64
 	// Wait is when to ask again, because another caller fetches.
@@ -70,14 +70,14 @@ type Held struct {
 type Fetch struct {
 	Key     string
 	Longest int64
-	// Began is the At of the Held that named the caller. Zero reports a refusal that a call met which asked Alone.
+	// Began is the At of the Held that named the caller. Zero reports a refusal of a call that asked Alone.
 	Began int64
 	// Units is the lease, and zero if there is none. Delay is how long after its decision the home charged it (driver.Answer.Delay). The
 	// lease starts so long after Bring, and ends so long and a longest lease after Began. It starts a 1,024th of that later, and ends as
 	// much earlier: the holder's clock may run faster or slower than the home's by so much.
 	Units, Delay int64
 	// Refused is the time, from Began or now, for which the home refuses a cost of RefusedCost and more. Zero is no refusal.
-	// For so long the refusal of a fetch also keeps callers who are Spent from fetching; that of a call does not.
+	// For so long the refusal of a fetch also keeps callers that get Spent from fetching; that of a call does not.
 	Refused, RefusedCost int64
 	// Failed is the time, from now, in which no caller starts a fetch, because this one failed. Zero is no failure.
 	Failed int64

@@ -25,7 +25,7 @@ type State interface {
 	Settle(now, at, more int64, limits []driver.Limit)
 	// Reward takes units away from the oldest charges that count under the limits at now, and returns how many.
 	Reward(now, units int64, limits []driver.Limit) (given int64)
-	// Expires returns the instant from which the state is as good as none.
+	// Expires returns the instant from which the state can be dropped.
 	Expires() int64
 	// Bytes returns about how many bytes the state has allocated beyond its first entries.
 	Bytes() int
@@ -190,7 +190,7 @@ func (s *CoolDown) At(now int64) driver.CoolDown {
 	return driver.CoolDown{Length: s.length, Left: s.end - now, Guessed: s.guessed}
 }
 
-// Expires returns the instant from which nobody needs to know of it.
+// Expires returns the instant from which the cool-down can be forgotten.
 func (s *CoolDown) Expires() int64 { return s.end + max(s.length, 10_000_000) }
 
 // Bar makes an answer that of a subject that is blocked for so many microseconds more: every limit refuses at least until then, and has

@@ -7,7 +7,7 @@
 --             2 return   I7 began   I5 units to keep
 -- Returns  I7: 1 if a lease is kept, or the units that were taken out, or 0
 --
--- A lease is kept only if the value knows of its fetch: not after another one began, nor in another process of Redis.
+-- A lease is kept only if its fetch is the last one in the value: not after another began, nor in another process of Redis.
 --
 -- Invariants: one write, which is the last step and leaves an expiry. What changes nothing writes nothing.
 
@@ -99,7 +99,7 @@ if string.byte(argument) == 1 then
     lives, result = lease.ends + longest, 1
   elseif units == 0 and refuses > 0 then
     refused, least, came, refusal = (from > 0 and from or now) + refuses, cost, now, note
-    if from > 0 then busy = refused end -- nobody asks for a lease ahead
+    if from > 0 then busy = refused end -- no caller fetches a lease ahead
     lives = refused
   elseif units == 0 and failed > 0 then
     down = now + failed

@@ -17,7 +17,7 @@
 --   lease    I7 began   I7 starts   I7 ends   I7 brought   I2 length   its note
 --
 -- What another process of Redis wrote counts as no value: it came with a snapshot, an append-only file or from a primary,
--- and may be older than what was spent. The address of a function tells processes apart, because every process of a system
+-- and may be older than what was spent. The address of a function identifies the process, because every process of a system
 -- has its memory elsewhere; to read the name of the server's run would cost as much again as a call.
 --
 -- Invariants: the first write is one that Redis may refuse for memory. A call that waits again writes nothing.
@@ -44,7 +44,7 @@ if size > 0 then
   end
 end
 
--- rate returns how many units are asked for in a longest lease, if so many were in a time.
+-- rate returns how many units callers request in a longest lease at the rate of a shorter time.
 local function rate(units, passed)
   local per = math.floor(units * longest / math.max(passed, 1))
   return per > MOST_UNITS and MOST_UNITS or per
