@@ -133,15 +133,11 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 	}
 	for i := range answers {
 		a := &answers[i]
-		if !a.Limited() || a.refund || a.quota && quotas || !a.Soft() {
-			continue
+		if a.Limited() && !a.refund && !(a.quota && quotas) && a.Soft() {
+			if err := a.alone(ctx, admitted); err != nil { // which refuses nothing: the others are charged already
+				a.Source, a.Cause = sash.FromPolicy, err
+			}
 		}
-		if err := a.alone(ctx, admitted); err != nil { // which refuses nothing: the others are charged already
-			a.Source, a.Cause = sash.FromPolicy, err
-		}
-	}
-	for i := range answers {
-		a := &answers[i]
 		a.insist(ctx, admitted)
 		if a.Limited() && a.refund {
 			if err := a.giveBack(ctx, admitted && a.limits.refunds(a.Rule)); err != nil {
@@ -349,17 +345,17 @@ func (d *Decider) Reset(ctx context.Context, domain string, entries []config.Ent
 // ResetFor is Reset for a caller that has to know a secret, not its name. The error is also sash.ErrInvalidLimit.
 func (d *Decider) ResetFor(ctx context.Context, req Request) error {
 	part, r := &req.Parts[0], d.rules.Load()
+	d.hide(r, req.Domain, part)
+	found, err := r.find(req.Domain, part)
+	if err != nil {
+		return err
+	}
 	if part.given != nil {
 		l, err := d.compileOwn(config.Place{}, sash.Options{}, part.given)
 		if err != nil {
 			return err
 		}
-		return l.limiter.Reset(ctx, givenKey(part))
-	}
-	d.hide(r, req.Domain, part)
-	found, err := r.config.Find(req.Domain, part.Entries)
-	if err != nil {
-		return err
+		return l.limiter.Reset(ctx, found.Key)
 	}
 	held := r.limits[found.Rule]
 	if held == nil || held.limiter == nil {

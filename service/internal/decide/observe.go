@@ -130,8 +130,14 @@ func (a *Answer) uncounted() bool {
 
 // Origin is where the answer came from: of several parts that which is furthest from the store.
 func (o *Observation) Origin() Origin {
-	if o.Err != nil {
-		return o.origin()
+	switch {
+	case o.Err == nil:
+	case o.Outcome() != Failed:
+		return FromConfig
+	case errors.Is(o.Err, sash.ErrUnavailable):
+		return Origin(sash.FromPolicy)
+	default:
+		return Origin(sash.FromStore) // the caller did not wait for it
 	}
 	from := FromConfig
 	for i := range o.Answers {
@@ -145,19 +151,9 @@ func (o *Observation) Origin() Origin {
 // OriginOf is where the answer of part i came from.
 func (o *Observation) OriginOf(i int) Origin {
 	if o.Err != nil {
-		return o.origin()
+		return o.Origin()
 	}
 	return o.Answers[i].origin()
-}
-
-func (o *Observation) origin() Origin {
-	switch outcome := o.Outcome(); {
-	case outcome != Failed:
-		return FromConfig
-	case errors.Is(o.Err, sash.ErrUnavailable):
-		return Origin(sash.FromPolicy)
-	}
-	return Origin(sash.FromStore) // the caller did not wait for it
 }
 
 func (a *Answer) origin() Origin {
