@@ -91,13 +91,8 @@ func (g *Gate) HasTokens() bool { return len(g.current().tokens) > 0 }
 
 // Watch uses the file whenever it has changed, until the context ends, and returns nil.
 func (g *Gate) Watch(ctx context.Context) error {
-	for g.listed() {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(lookEvery):
-			g.look()
-		}
+	if g.listed() {
+		throttle.Repeat(ctx, func() time.Duration { g.look(); return lookEvery })
 	}
 	return nil
 }
