@@ -293,7 +293,7 @@ func (b *ruleBody) envoy(rule *Rule) {
 	case rule.Unlimited && ok:
 		b.Fail(b.RateLimit, "unlimited excludes a unit")
 	case rule.Unlimited:
-		if unit != "" {
+		if unit != "" && unit != "UNKNOWN" { // which a management server sends for none
 			b.Warn(b.RateLimit, "unlimited: the unit %q has no effect", Clip(unit))
 		}
 		return
