@@ -117,7 +117,7 @@ func (g *Gate) look() {
 	g.opts.Log.Info("the file of --access was changed", "clients", len(g.clients.Load().all))
 }
 
-// identify returns the caller by its token, or without one by its certificate. The sender of a wrong token is never anonymous.
+// identify returns the caller that a token identifies, or else a certificate. The sender of a wrong token is never anonymous.
 func (g *Gate) identify(tokens []string, cert *x509.Certificate, from any) (*Caller, error) {
 	all := g.current()
 	anonymous := &Caller{From: from, grant: all.anonymous}

@@ -126,7 +126,7 @@ type ruleBody struct {
 	OwnShare *yaml.Node `yaml:"own_share"`
 }
 
-// rule returns the rule, or nil for a descriptor that limits nothing, and after an error.
+// rule returns the rule. It is nil for a descriptor that limits nothing, and after an error.
 func (b *ruleBody) rule(n *yaml.Node) *Rule {
 	rule := &Rule{Cost: 1, MaxWait: DefaultMaxWait, Shadow: b.Shadow, Quota: b.Quota, Detailed: b.Detailed, Envoys: b.RateLimit != nil}
 	if b.CountRefused != nil {

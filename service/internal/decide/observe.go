@@ -245,9 +245,9 @@ func (l *limits) enforced(key string) *limits {
 	return l
 }
 
-// compare gives each answer that of its rule's candidate. One that is not enforced has a key of its own, which is charged as if
-// it were the only limit: whatever the rule decided, and only when no other part refused. That is one more call to the
-// store, and left out when that does not decide: what is tried out must stop no request.
+// compare adds to each answer that of its rule's candidate. A candidate that is not enforced has a key of its own, which is charged
+// as if it were the only limit: whatever the rule decided, and only if no other part refused. That takes another call to the
+// store. It is left out if the store does not decide, because a trial must stop no request.
 func (d *Decider) compare(ctx context.Context, answers []Answer) {
 	refused, some := 0, false
 	for i := range answers {

@@ -161,7 +161,7 @@ func (d *Decider) resolve(req *Request, answers []Answer) error {
 	return nil
 }
 
-// mayWait lets a part wait, unless nothing limits it or it does not bind. The error is ErrNoQueue.
+// mayWait sets how long a part can wait, unless nothing limits it or it does not bind. The error is ErrNoQueue.
 func (req *Request) mayWait(a *Answer) error {
 	switch {
 	case a.limits == nil || a.limits.limiter == nil || a.Soft():
