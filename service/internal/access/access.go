@@ -68,7 +68,7 @@ var rights = []struct {
 var (
 	// ErrUnknown means that a caller without credentials may not do this, or that its token is wrong.
 	ErrUnknown = errors.New("not authenticated")
-	// ErrNotAllowed means that the caller is known, or that nobody has the right.
+	// ErrNotAllowed means that a known caller lacks the right, or that nobody has it.
 	ErrNotAllowed = errors.New("not allowed")
 )
 

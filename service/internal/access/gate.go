@@ -91,13 +91,8 @@ func (g *Gate) HasTokens() bool { return len(g.current().tokens) > 0 }
 
 // Watch uses the file whenever it has changed, until the context ends, and returns nil.
 func (g *Gate) Watch(ctx context.Context) error {
-	for g.listed() {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(lookEvery):
-			g.look()
-		}
+	if g.listed() {
+		throttle.Repeat(ctx, func() time.Duration { g.look(); return lookEvery })
 	}
 	return nil
 }
@@ -122,7 +117,7 @@ func (g *Gate) look() {
 	g.opts.Log.Info("the file of --access was changed", "clients", len(g.clients.Load().all))
 }
 
-// identify returns the caller by its token, or without one by its certificate. The sender of a wrong token is never anonymous.
+// identify returns the caller that a token identifies, or else a certificate. The sender of a wrong token is never anonymous.
 func (g *Gate) identify(tokens []string, cert *x509.Certificate, from any) (*Caller, error) {
 	all := g.current()
 	anonymous := &Caller{From: from, grant: all.anonymous}
@@ -263,4 +258,34 @@ func (f *TLSFiles) read() (*tls.Config, error) {
 		}
 	}
 	return config, nil
+}
+
+// Certify adds to the configuration of a client the authorities that it trusts, and the certificate and key that it shows.
+// An empty ca is that of the system, and an empty cert and key are none.
+func Certify(config *tls.Config, ca, cert, key string) (err error) {
+	if ca != "" {
+		if config.RootCAs, err = authorities(ca); err != nil {
+			return err
+		}
+	}
+	if cert != "" || key != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return fmt.Errorf("the client's certificate and key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return nil
+}
+
+func authorities(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", file)
+	}
+	return pool, nil
 }

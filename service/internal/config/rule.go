@@ -67,22 +67,16 @@ type Rule struct {
 
 // Tokens is the key tokens of a rule: {format: openai, default_max: 4096, ask_for_usage: true}.
 type Tokens struct {
-	Format      string // the API that requests are for: openai, anthropic or gemini
-	DefaultMax  int64  // is written into requests that set no maximum output
-	AskForUsage bool   // makes streams of OpenAI's chat API end with their usage, which clients then get too
-	CountErrors bool   // keeps the charge of a request that the upstream answers with 4xx or 5xx
-	Elsewhere   int64  // is charged for each image, file, earlier response and tool that a body only names; zero rejects them
+	Format      string `yaml:"format"`        // the API that requests are for: openai, anthropic or gemini
+	DefaultMax  int64  `yaml:"default_max"`   // is written into requests that set no maximum output
+	AskForUsage bool   `yaml:"ask_for_usage"` // makes streams of OpenAI's chat API end with their usage, which clients then get too
+	CountErrors bool   `yaml:"count_errors"`  // keeps the charge of a request that the upstream answers with 4xx or 5xx
+	Elsewhere   int64  `yaml:"elsewhere"`     // is charged for each image, file, earlier response and tool that a body only names; zero rejects them
 }
 
 func (b *ruleBody) tokens(n *yaml.Node, rule *Rule) {
 	rule.Tokens = &Tokens{DefaultMax: 4096}
-	b.Mapping(n, "tokens", map[string]Field{
-		"format":        b.Str("format", &rule.Tokens.Format),
-		"default_max":   func(n *yaml.Node) { rule.Tokens.DefaultMax = b.Units("default_max", n) },
-		"ask_for_usage": func(n *yaml.Node) { rule.Tokens.AskForUsage = b.Boolean("ask_for_usage", n) },
-		"count_errors":  func(n *yaml.Node) { rule.Tokens.CountErrors = b.Boolean("count_errors", n) },
-		"elsewhere":     func(n *yaml.Node) { rule.Tokens.Elsewhere = b.Units("elsewhere", n) },
-	})
+	b.Mapping(n, "tokens", b.Fields(rule.Tokens))
 	switch {
 	case !slices.Contains([]string{"openai", "anthropic", "gemini"}, rule.Tokens.Format):
 		b.Fail(n, "tokens: the format %q must be openai, anthropic or gemini", Clip(rule.Tokens.Format))
@@ -132,7 +126,7 @@ type ruleBody struct {
 	OwnShare *yaml.Node `yaml:"own_share"`
 }
 
-// rule returns the rule, or nil for a descriptor that limits nothing, and after an error.
+// rule returns the rule. It is nil for a descriptor that limits nothing, and after an error.
 func (b *ruleBody) rule(n *yaml.Node) *Rule {
 	rule := &Rule{Cost: 1, MaxWait: DefaultMaxWait, Shadow: b.Shadow, Quota: b.Quota, Detailed: b.Detailed, Envoys: b.RateLimit != nil}
 	if b.CountRefused != nil {
@@ -299,7 +293,7 @@ func (b *ruleBody) envoy(rule *Rule) {
 	case rule.Unlimited && ok:
 		b.Fail(b.RateLimit, "unlimited excludes a unit")
 	case rule.Unlimited:
-		if unit != "" {
+		if unit != "" && unit != "UNKNOWN" { // which a management server sends for none
 			b.Warn(b.RateLimit, "unlimited: the unit %q has no effect", Clip(unit))
 		}
 		return

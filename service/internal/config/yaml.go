@@ -105,6 +105,8 @@ func (r *Reader) Fields(into any) map[string]Field {
 			fields[name] = r.Str(name, at)
 		case *bool:
 			fields[name] = func(n *yaml.Node) { *at = r.Boolean(name, n) }
+		case *int64:
+			fields[name] = func(n *yaml.Node) { *at = r.Units(name, n) }
 		}
 	}
 	return fields

@@ -15,8 +15,8 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// Counting counts requests as Envoy's rate limit service does, where clients can see it: every part is charged, also one
-// that is refused, and by more units than fit. The rules should count in fixed windows and charge what they refuse: see
+// Counting counts requests as Envoy's rate limit service does, as far as clients can see: it charges every part, even one
+// that is refused, and more units than fit. Rules should count in fixed windows and charge refused requests: see
 // config.Defaults. A Counting is safe for concurrent use.
 type Counting struct {
 	// Stop charges a refused request only to the parts that refuse it: STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT.

@@ -94,7 +94,7 @@ func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
 	return answers, nil
 }
 
-// charge asks the store for what the parts ask: first those that bind, with the quotas, and then what refuses nothing.
+// charge charges the parts: first those that bind, with the quotas, and then those that refuse nothing.
 func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) error {
 	switch {
 	case req.held != nil && len(answers) == 1 && (req.UpTo || !req.Lenient):
@@ -133,15 +133,11 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 	}
 	for i := range answers {
 		a := &answers[i]
-		if !a.Limited() || a.refund || a.quota && quotas || !a.Soft() {
-			continue
+		if a.Limited() && !a.refund && !(a.quota && quotas) && a.Soft() {
+			if err := a.alone(ctx, admitted); err != nil { // which refuses nothing: the others are charged already
+				a.Source, a.Cause = sash.FromPolicy, err
+			}
 		}
-		if err := a.alone(ctx, admitted); err != nil { // which refuses nothing: the others are charged already
-			a.Source, a.Cause = sash.FromPolicy, err
-		}
-	}
-	for i := range answers {
-		a := &answers[i]
 		a.insist(ctx, admitted)
 		if a.Limited() && a.refund {
 			if err := a.giveBack(ctx, admitted && a.limits.refunds(a.Rule)); err != nil {
@@ -164,7 +160,7 @@ func (a *Answer) soften(err error) error {
 	return nil
 }
 
-// quotas marks the quotas of a request. One alone is a limit like others; beside a part without limits they are spared.
+// quotas marks the quotas of a request. A single quota is an ordinary limit; beside a part without limits, quotas do not bind.
 func (req *Request) quotas(answers []Answer) {
 	var only *Answer
 	n, room := 0, false
@@ -245,8 +241,8 @@ func exhausted(ctx context.Context, answers []Answer) (bool, error) {
 	return true, nil
 }
 
-// chargeQuotas charges each quota that has room, or looks at them where the request is refused already. It reports
-// whether one has room. A quota that the store did not decide is no room: if no other has any, the error is the store's.
+// chargeQuotas charges each quota that has room, or only looks at them if the request is refused already. It reports
+// whether one has room. A quota that the store did not decide has none. If no other has room, it returns the store's error.
 func chargeQuotas(ctx context.Context, answers []Answer, charge bool) (room bool, err error) {
 	var failed error
 	for i := range answers {
@@ -317,8 +313,8 @@ func (s *State) BlockedUntil() time.Time {
 	return s.Answer.At.Add(left)
 }
 
-// State returns how a subject stands, also while it is banned, and charges nothing. Observers are not notified. It takes
-// the name of a secret for its value, and so does Reset.
+// State returns how a subject stands, even while it is banned. It charges nothing and notifies no observer. Like Reset, it accepts
+// the name of a secret in place of the value.
 // Errors are config.ErrUnknownDomain, sash.ErrUnavailable, and the context's.
 func (d *Decider) State(ctx context.Context, domain string, entries []config.Entry) (State, error) {
 	r := d.rules.Load()
@@ -349,17 +345,17 @@ func (d *Decider) Reset(ctx context.Context, domain string, entries []config.Ent
 // ResetFor is Reset for a caller that has to know a secret, not its name. The error is also sash.ErrInvalidLimit.
 func (d *Decider) ResetFor(ctx context.Context, req Request) error {
 	part, r := &req.Parts[0], d.rules.Load()
+	d.hide(r, req.Domain, part)
+	found, err := r.find(req.Domain, part)
+	if err != nil {
+		return err
+	}
 	if part.given != nil {
 		l, err := d.compileOwn(config.Place{}, sash.Options{}, part.given)
 		if err != nil {
 			return err
 		}
-		return l.limiter.Reset(ctx, givenKey(part))
-	}
-	d.hide(r, req.Domain, part)
-	found, err := r.config.Find(req.Domain, part.Entries)
-	if err != nil {
-		return err
+		return l.limiter.Reset(ctx, found.Key)
 	}
 	held := r.limits[found.Rule]
 	if held == nil || held.limiter == nil {

@@ -130,8 +130,14 @@ func (a *Answer) uncounted() bool {
 
 // Origin is where the answer came from: of several parts that which is furthest from the store.
 func (o *Observation) Origin() Origin {
-	if o.Err != nil {
-		return o.origin()
+	switch {
+	case o.Err == nil:
+	case o.Outcome() != Failed:
+		return FromConfig
+	case errors.Is(o.Err, sash.ErrUnavailable):
+		return Origin(sash.FromPolicy)
+	default:
+		return Origin(sash.FromStore) // the caller did not wait for it
 	}
 	from := FromConfig
 	for i := range o.Answers {
@@ -145,19 +151,9 @@ func (o *Observation) Origin() Origin {
 // OriginOf is where the answer of part i came from.
 func (o *Observation) OriginOf(i int) Origin {
 	if o.Err != nil {
-		return o.origin()
+		return o.Origin()
 	}
 	return o.Answers[i].origin()
-}
-
-func (o *Observation) origin() Origin {
-	switch outcome := o.Outcome(); {
-	case outcome != Failed:
-		return FromConfig
-	case errors.Is(o.Err, sash.ErrUnavailable):
-		return Origin(sash.FromPolicy)
-	}
-	return Origin(sash.FromStore) // the caller did not wait for it
 }
 
 func (a *Answer) origin() Origin {
@@ -249,9 +245,9 @@ func (l *limits) enforced(key string) *limits {
 	return l
 }
 
-// compare gives each answer that of its rule's candidate. One that is not enforced has a key of its own, which is charged as if
-// it were the only limit: whatever the rule decided, and only when no other part refused. That is one more call to the
-// store, and left out when that does not decide: what is tried out must stop no request.
+// compare adds to each answer that of its rule's candidate. A candidate that is not enforced has a key of its own, which is charged
+// as if it were the only limit: whatever the rule decided, and only if no other part refused. That takes another call to the
+// store. It is left out if the store does not decide, because a trial must stop no request.
 func (d *Decider) compare(ctx context.Context, answers []Answer) {
 	refused, some := 0, false
 	for i := range answers {

@@ -32,12 +32,12 @@ type Request struct {
 	// charged once within driver.RepeatTime, and a repetition gets the same answer. The same ID with another cost is
 	// another request. Empty is a request that is not repeated.
 	ID string
-	// Within is how long a request of one part can wait: without room it is booked behind earlier ones, and starts after
-	// Answer.Delay, which is not longer. Zero is not at all. A part that does not bind never waits.
+	// Within is how long a request of one part can wait. Without room it is booked behind earlier ones, and starts after
+	// Answer.Delay, which is at most Within. Zero does not wait. A part that does not bind never waits.
 	Within time.Duration
 	// Book lets the request wait for longer than the rule's MaxWait.
 	Book bool
-	// UpTo asks for as many units as have room, in a request of Reserve. Answer.Cost is then how many there were.
+	// UpTo makes Reserve charge as many units as have room. Answer.Cost is then how many it charged.
 	UpTo bool
 
 	unknown bool          // the configuration does not have Domain
@@ -66,7 +66,7 @@ type Part struct {
 	RequestLimit *sash.Limit
 	// ByRule asks for the cost of the rule that matches, if one does, instead of Cost.
 	ByRule bool
-	// Always charges the units whether or not they have room, unless the rule's count_refused says something else.
+	// Always charges the units whether or not they have room, unless the rule sets count_refused.
 	Always bool
 	// Refund gives the units back instead of asking for them, if the rule says how late a refund can come.
 	Refund bool
@@ -125,8 +125,8 @@ type Answer struct {
 	Enforced  bool
 	// Replaced says that another part's rule replaces this one's.
 	Replaced bool
-	// Fitted is how many units had room, of a part that a Counting refused. The Counting charged them and the others all the
-	// same, except to a subject that is remembered as over its limit (sash.FromCache).
+	// Fitted is how many of the units had room, if a Counting refused the part. The Counting charged all of them anyway, unless
+	// it remembers the subject as over its limit (sash.FromCache).
 	Fitted int64
 
 	limits     *limits       // what the store is asked for; nil when it need not be

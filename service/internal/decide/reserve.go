@@ -76,9 +76,9 @@ func (d *Decider) Reserve(ctx context.Context, req Request) (Answer, *Reservatio
 	return answers[0], &held[0], nil
 }
 
-// ReserveAll is Decide for a request whose costs are estimates, of a Lenient one only where rules count tokens. Settle corrects each by
-// the reservation of its part. Other parts, and those that were not charged, have a zero one. A refusal comes with none. Errors are those
-// of Decide, and ErrCountsRefused.
+// ReserveAll is Decide for a request whose costs are estimates; those of a Lenient request are so only under rules that count tokens.
+// Settle corrects each by the reservation of its part. Other parts, and those that were not charged, have a zero reservation. A refused
+// request has none. Errors are those of Decide, and ErrCountsRefused.
 func (d *Decider) ReserveAll(ctx context.Context, req Request) ([]Answer, []Reservation, error) {
 	req.held = make([]Reservation, len(req.Parts))
 	answers, err := d.Decide(ctx, req)

@@ -123,7 +123,7 @@ func TestARequestWithAnIDIsChargedOnce(t *testing.T) {
 	expectLeft(t, here, "under other limits", "k=a", 1)
 }
 
-// A reservation is settled by the limits that it was made under.
+// A reservation is settled under the limits that it was made with.
 func TestTheConfigurationChangesMeanwhile(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string

@@ -161,7 +161,7 @@ func (d *Decider) resolve(req *Request, answers []Answer) error {
 	return nil
 }
 
-// mayWait lets a part wait, unless nothing limits it or it does not bind. The error is ErrNoQueue.
+// mayWait sets how long a part can wait, unless nothing limits it or it does not bind. The error is ErrNoQueue.
 func (req *Request) mayWait(a *Answer) error {
 	switch {
 	case a.limits == nil || a.limits.limiter == nil || a.Soft():
@@ -196,11 +196,8 @@ func (req *Request) check() error {
 }
 
 func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) error {
-	if part.given != nil {
-		return d.resolveGiven(req, part, a)
-	}
 	a.Cost = part.Cost
-	found, err := r.config.Find(req.Domain, part.Entries)
+	found, err := r.find(req.Domain, part)
 	if err != nil {
 		return err
 	}
@@ -216,6 +213,11 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 	}
 	a.always = part.Always && a.Cost > 0 && (found.Rule == nil || !found.Rule.SparesRefused)
 	held, overridden, banned := r.limitsOf(req.Domain, part, found)
+	if part.given != nil {
+		if held, err = d.compileOwn(config.Place{}, sash.Options{}, part.given); err != nil {
+			return err
+		}
+	}
 	switch {
 	case banned != nil && !part.Refund:
 		a.Key = cmp.Or(found.Key, config.Key(req.Domain, part.Entries))
@@ -320,41 +322,23 @@ func (r *rules) overrideOf(domain string, entries []config.Entry, found config.F
 // there is no decision. A nil cost is 1.
 func Given(key string, limits []sash.Limit, cost *int64) Request {
 	req := One(OfRequest, []config.Entry{{Key: "key", Value: key}}, cost)
-	req.Parts[0].given = limits
+	part := &req.Parts[0]
+	if part.given = limits; cost == nil {
+		part.Cost = 1
+	}
 	return req
 }
 
 // Subject names the subject of a request of one part, so that a port can keep order; empty if there is no such domain.
 func (d *Decider) Subject(req *Request) string {
-	part := &req.Parts[0]
-	if part.given != nil {
-		return givenKey(part)
-	}
-	found, err := d.rules.Load().config.Find(req.Domain, part.Entries)
-	if err != nil {
-		return ""
-	}
+	found, _ := d.rules.Load().find(req.Domain, &req.Parts[0])
 	return found.Key
 }
 
-// givenKey has fewer parts than the key of any domain and entries.
-func givenKey(part *Part) string { return sash.Key(OfRequest, part.Entries[0].Value) }
-
-func (d *Decider) resolveGiven(req *Request, part *Part, a *Answer) (err error) {
-	if a.Cost = part.Cost; part.ByRule {
-		a.Cost = 1
+// find is config.Find, also for a part that brings its limits along: its key has fewer parts than that of any domain and entries.
+func (r *rules) find(domain string, part *Part) (config.Found, error) {
+	if part.given != nil {
+		return config.Found{Key: sash.Key(OfRequest, part.Entries[0].Value), Metric: OfRequest, Charged: part.Entries}, nil
 	}
-	if a.Cost < 1 {
-		return fmt.Errorf("%w: %d units; a cost is at least 1", sash.ErrInvalidCost, a.Cost)
-	}
-	a.Key, a.Metric, a.need = givenKey(part), OfRequest, a.Cost
-	if a.limits, err = d.compileOwn(config.Place{}, sash.Options{}, part.given); err != nil {
-		return err
-	}
-	if err = a.limits.fits(a.need); err != nil && req.Any {
-		a.never, err = true, nil
-	} else if err != nil {
-		a.limits = nil
-	}
-	return err
+	return r.config.Find(domain, part.Entries)
 }

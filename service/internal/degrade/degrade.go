@@ -195,10 +195,10 @@ const (
 	patience = time.Second     // for the answer to one
 )
 
-// A fleet is the number of instances that share the limits, counted by heart-beats, and at least the number that was
-// given. An instance that starts while Redis is away knows no other.
+// A fleet is the number of instances that share the limits: as heart-beats count them, but at least the configured floor. An
+// instance that starts while Redis is away knows of no other.
 //
-// The greatest number of the last while counts: a Redis that has lost its state knows of few instances until all have called.
+// The greatest recent number counts: a Redis that has lost its state knows few instances until all have called.
 type fleet struct {
 	floor int // 0 if no number was given
 	beat  func(context.Context) (int, error)

@@ -196,33 +196,15 @@ func (s Source) read(resources []*anypb.Any) (*config.Config, error) {
 
 // text returns a configuration in JSON, which is YAML, with what files must say: the key, and the units also if they are 0.
 func text(message *ratelimit.RateLimitConfig) ([]byte, error) {
-	packed, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(message)
+	packed, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(message)
 	if err != nil {
 		return nil, err
 	}
-	var config map[string]any
+	var config map[string]json.RawMessage
 	if err := json.Unmarshal(packed, &config); err != nil {
 		return nil, err
 	}
 	delete(config, "name") // of the resource
-	if config["domain"] == nil {
-		config["domain"] = ""
-	}
-	var complete func(parent map[string]any)
-	complete = func(parent map[string]any) {
-		below, _ := parent["descriptors"].([]any)
-		for _, d := range below {
-			descriptor := d.(map[string]any)
-			if descriptor["key"] == nil {
-				descriptor["key"] = ""
-			}
-			if limit, ok := descriptor["rate_limit"].(map[string]any); ok && limit["unlimited"] == nil && limit["requests_per_unit"] == nil {
-				limit["requests_per_unit"] = 0
-			}
-			complete(descriptor)
-		}
-	}
-	complete(config)
 	return json.Marshal(config)
 }
 

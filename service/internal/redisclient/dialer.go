@@ -24,8 +24,8 @@ const (
 	longestPause  = time.Second
 )
 
-// A dialer connects. After a failure it pauses for that address, doubling the pause with jitter, and then lets one caller at
-// a time try. Meanwhile dialling the address fails at once. It is safe for concurrent use.
+// A dialer connects to servers. After a failure it pauses for that address, doubling the pause with jitter, and then lets one
+// caller at a time try. Until then dialling the address fails at once. It is safe for concurrent use.
 type dialer struct {
 	timeout time.Duration
 	ended   context.Context // ends every attempt to connect

@@ -255,7 +255,7 @@ func TestHalfSentCallsCancelNoOther(t *testing.T) {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-	}), &Options{Timeout: time.Hour})
+	}), nil)
 	client := meet(t, w.conn.Target())
 	half(t, client) // older than the call
 	servertest.Wait(t, "the call does not begin", func() bool { return c.number() == 1 })
@@ -330,7 +330,7 @@ func TestWholeMessagesTakeNoShare(t *testing.T) {
 		inside <- struct{}{}
 		<-finish
 		return charge(ctx, store, op)
-	}), &Options{Timeout: time.Hour})
+	}), nil)
 	client := meet(t, w.conn.Target())
 	message := servertest.Must(proto.Marshal(request("ip=" + strings.Repeat("x", 1500))))(t)
 	message = append([]byte{0, 0, 0, byte(len(message) >> 8), byte(len(message))}, message...)

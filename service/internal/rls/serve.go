@@ -212,7 +212,7 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 		}
 		return context.WithValue(ctx, callKey{}, one), nil
 	}
-	ctx, one.cancel = context.WithTimeout(ctx, c.within)
+	ctx, one.cancel = context.WithTimeoutCause(ctx, c.within, errUndecided) // also its decision: one timer a call
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.partial.Len()+c.whole.Len() >= c.most {

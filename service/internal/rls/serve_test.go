@@ -54,15 +54,19 @@ func TestFaultsEndOneRequestAndAreCounted(t *testing.T) {
 }
 
 func TestAStoreThatFails(t *testing.T) {
-	w := &world{t: t}
-	counted := stats.New(nil)
-	w.serve(text, storeFunc(func(ctx context.Context, op *driver.Op) error {
+	w := &world{t: t, calls: &calls{within: 100 * time.Millisecond, most: maxCalls, half: maxHalf}}
+	counted, store := stats.New(nil), storeFunc(func(ctx context.Context, op *driver.Op) error {
 		if strings.Contains(op.Key, "hung") {
 			<-ctx.Done()
 			return ctx.Err()
 		}
 		return errors.New("secret address")
-	}), &Options{Timeout: 20 * time.Millisecond, Stats: counted})
+	})
+	w.serve(text, store, &Options{Stats: counted})
+	overHTTP := New(servertest.Decider(t, store, text), &Options{Timeout: time.Millisecond, Log: slog.New(slog.DiscardHandler)})
+	if res := post(overHTTP, `{"domain":"d","descriptors":[{"entries":[{"key":"ip","value":"hung"}]}]}`); res.Code != http.StatusServiceUnavailable {
+		t.Errorf("over HTTP: %d %s", res.Code, res.Body)
+	}
 	for _, value := range []string{"hung", "down"} {
 		_, err := w.client.ShouldRateLimit(t.Context(), request("ip="+value))
 		if status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "secret") {

@@ -33,7 +33,7 @@ import (
 
 // Options for a Service. The zero value is the default.
 type Options struct {
-	// Timeout bounds one decision. Zero is one second.
+	// Timeout bounds one decision over HTTP; zero is one second. A Server bounds calls over gRPC.
 	Timeout time.Duration
 	// Counting counts as Envoy's service does, and answers as it does. Nil is none.
 	Counting *decide.Counting
@@ -73,7 +73,7 @@ func New(decider *decide.Decider, opts *Options) *Service {
 	return s
 }
 
-// errUndecided is the cause of a context that ended because the decision took longer than Options.Timeout.
+// errUndecided is the cause of a context that ended because the decision took too long.
 var errUndecided = errors.New("the decision took too long")
 
 // ShouldRateLimit implements the protocol over gRPC. Errors are INVALID_ARGUMENT for a wrong request, UNAUTHENTICATED and
@@ -104,8 +104,6 @@ func (s *Service) description() *grpc.ServiceDesc {
 }
 
 func (s *Service) answer(ctx context.Context, port decide.Port, req *pb.RateLimitRequest) (res *pb.RateLimitResponse, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.Timeout, errUndecided)
-	defer cancel()
 	began := time.Now()
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -222,7 +220,9 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, code, text)
 		return
 	}
-	res, err := s.answer(r.Context(), decide.HTTP, &req)
+	ctx, cancel := context.WithTimeoutCause(r.Context(), s.opts.Timeout, errUndecided)
+	defer cancel()
+	res, err := s.answer(ctx, decide.HTTP, &req)
 	if err != nil {
 		s.fail(w, statuses[status.Code(err)], status.Convert(err).Message())
 		return

@@ -67,7 +67,7 @@ func (s *instance) loadFirst() (cfg *config.Config, known config.Fingerprint, er
 	return cfg, known, err
 }
 
-// nameSecrets names secret values under the keys. A Redis, which others share, needs some; memory has one of this process.
+// nameSecrets sets the keys under which secret values are named. A shared Redis requires them; in memory the process has its own.
 func (s *instance) nameSecrets() error {
 	if s.Redis != "" || len(s.SecretKeys) > 0 {
 		return s.decider.NameSecrets(s.SecretKeys...)

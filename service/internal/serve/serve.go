@@ -224,10 +224,16 @@ type backend interface {
 
 type store struct {
 	backend
-	where  string // for people; without the password
-	close  func()
-	client *redisclient.Client         // for exceptions; nil in memory
-	ping   func(context.Context) error // whether it answers
+	where   string                      // for people; without the password
+	closing []func()                    // what ends it, the last first
+	client  *redisclient.Client         // for exceptions; nil in memory
+	ping    func(context.Context) error // whether it answers
+}
+
+func (s *store) close() {
+	for _, end := range slices.Backward(s.closing) {
+		end()
+	}
 }
 
 func (s *instance) openStore() (*store, error) {
@@ -238,36 +244,36 @@ func (s *instance) openStore() (*store, error) {
 		return nil, errors.New("--home is for rules of all regions, whose leases are in this region's Redis: give --redis too")
 	}
 	return &store{
-		backend: degrade.NewMemory(s.Memory, s.Log), close: func() {}, ping: func(context.Context) error { return nil },
+		backend: degrade.NewMemory(s.Memory, s.Log), ping: func(context.Context) error { return nil },
 		where: "this process's memory: forgotten when it ends, and not shared with other instances (--redis shares it)",
 	}, nil
 }
 
 // openRedis connects later: Redis may be away, and then rules are answered by their failure modes.
-func (s *instance) openRedis() (*store, error) {
+func (s *instance) openRedis() (_ *store, err error) {
+	out := &store{}
+	defer func() {
+		if err != nil {
+			out.close()
+		}
+	}()
 	client, err := redisclient.New(s.Redis)
 	if err != nil {
 		return nil, err
 	}
-	others, err := redisclient.New(s.Redis) // what decides nothing must not delay what does
-	if err != nil {
-		client.Close()
+	out.closing = append(out.closing, client.Close)
+	if out.client, err = redisclient.New(s.Redis); err != nil { // what decides nothing must not delay what does
 		return nil, err
 	}
-	disconnect := func() {
-		client.Close()
-		others.Close()
-	}
+	out.closing = append(out.closing, out.client.Close)
 	if err := client.Hold(s.Budget); err != nil {
-		disconnect()
 		return nil, fmt.Errorf("--budget: %w", err)
 	}
-	out := &store{where: "redis at " + client.String(), client: others}
+	out.where = "redis at " + client.String()
 	s.stats.Redis(client.Connections)
 	log := s.Log.With("store", out.where)
-	home, closeHome, err := s.openHome()
+	home, err := s.openHome(out)
 	if err != nil {
-		disconnect()
 		return nil, err
 	}
 	detached := client.Detached(&redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.Budget / 2})
@@ -277,15 +283,9 @@ func (s *instance) openRedis() (*store, error) {
 		Address: client.String(), Uncounted: s.stats.Uncounted, Failed: s.stats.StoreFailed, Log: log,
 	})
 	if err != nil {
-		disconnect()
-		closeHome()
 		return nil, err
 	}
-	out.close = func() {
-		guard.Close()
-		disconnect()
-		closeHome()
-	}
+	out.closing = append(out.closing, guard.Close)
 	out.ping = func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
@@ -298,27 +298,26 @@ func (s *instance) openRedis() (*store, error) {
 	return out, nil
 }
 
-// openHome returns the Redis that all regions share, nil for none, and what closes it. It connects later, as openRedis does.
-func (s *instance) openHome() (*degrade.Home, func(), error) {
+// openHome returns the Redis that all regions share, which closes with a store; nil is none. It connects later, as openRedis does.
+func (s *instance) openHome(with *store) (*degrade.Home, error) {
 	if s.Home == "" {
-		return nil, func() {}, nil
+		return nil, nil
 	}
 	client, err := redisclient.Far(s.Home)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--home: %w", err)
+		return nil, fmt.Errorf("--home: %w", err)
 	}
+	with.closing = append(with.closing, client.Close)
 	if err := client.Hold(s.HomeBudget); err != nil {
-		client.Close()
-		return nil, nil, fmt.Errorf("--home-budget: %w", err)
+		return nil, fmt.Errorf("--home-budget: %w", err)
 	}
 	opts := &redisstore.Options{Prefix: s.RedisPrefix, Replicas: s.Replicas, ReplicaTimeout: s.HomeBudget / 2}
 	watch, err := degrade.NewHome(client.String(), s.HomeBudget, client.Store(opts), s.Log)
 	if err != nil {
-		client.Close()
-		return nil, nil, fmt.Errorf("--home: %w", err)
+		return nil, fmt.Errorf("--home: %w", err)
 	}
 	watch.Store = client.Observed(opts, watch.Note)
-	return watch, client.Close, nil
+	return watch, nil
 }
 
 // patience bounds one decision in all, the failure mode's answer and a wait for its turn included. It is longer than the

@@ -83,7 +83,7 @@ func (c *subjects) count(o *decide.Observation, i int, outcome decide.Outcome) {
 	}
 }
 
-// admissible reports whether the limits could ever admit the units: asking for any number must push no others from the list.
+// admissible reports whether the limits could ever admit the units. A request for an absurd number must not push others off the list.
 func admissible(a *decide.Answer) bool {
 	if len(a.Limits) > 0 {
 		return !slices.ContainsFunc(a.Limits, func(l sash.LimitResult) bool { return a.Cost > l.Limit.Units })

@@ -30,7 +30,7 @@ type Page struct {
 	// Read is what was understood of the log, and Command is the command that makes the report again, for a shell.
 	Read    []string
 	Command string
-	// Client is what those are called whom the limits hold, such as network.
+	// Client is the word for a limited party, such as client or network.
 	Client string
 	Demand []*replay.Demand
 	// Outcomes are the rows of the table of candidates.
