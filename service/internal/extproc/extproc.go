@@ -6,13 +6,14 @@ package extproc
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
+	"sync/atomic"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -41,17 +42,16 @@ const questionKey = "sash"
 // Method is the method of the protocol.
 const Method = ext.ExternalProcessor_Process_FullMethodName
 
-var errFilters = errors.New("the filters of Envoy have to be those of examples/tokens/envoy.yaml, so that each body comes whole, with its headers and without trailers")
+var errFilters = errors.New("the filters of Envoy have to be those of examples/tokens/envoy.yaml, so that each body comes whole, with its headers")
 
 // Options for a Service.
 type Options struct {
-	Timeout time.Duration // of one decision; zero is one second
-	Shadow  bool          // admits, unchanged, what the limits refuse or cannot count
-	Room    *conns.Room   // bounds the bodies that are being decided
-	Access  *access.Gate  // says which callers may decide; nil lets all
-	Tokens  *wire.Tokens  // seals reservations, which any instance with the same key settles
-	Stats   *stats.Registry
-	Log     *slog.Logger
+	Shadow bool         // admits, unchanged, what the limits refuse or cannot count
+	Room   *conns.Room  // bounds the bodies that are being decided
+	Access *access.Gate // says which callers may decide; nil lets all
+	Tokens *wire.Tokens // seals reservations, which any instance with the same key settles
+	Stats  *stats.Registry
+	Log    *slog.Logger
 }
 
 // A Service answers streams. Before a request is admitted an error ends its stream, and Envoy answers by status_on_error.
@@ -60,11 +60,17 @@ type Service struct {
 	decider *decide.Decider
 	opts    Options
 	log     throttle.Log
+	last    atomic.Pointer[parsed] // most requests come from one filter
+}
+
+// A parsed is what an initial_metadata says.
+type parsed struct {
+	text     string
+	question *httpapi.Question
 }
 
 // Register adds the protocol to a server.
 func Register(server grpc.ServiceRegistrar, decider *decide.Decider, opts Options) {
-	opts.Timeout = cmp.Or(opts.Timeout, time.Second)
 	ext.RegisterExternalProcessorServer(server, &Service{decider: decider, opts: opts, log: throttle.Log{To: opts.Log}})
 }
 
@@ -78,7 +84,7 @@ type request struct {
 	format   string               // of errors
 	fields   http.Header          // of the response, by the decision
 	held     []decide.Reservation // tokens
-	errors   []any                // whether each is kept after an error
+	errors   []bool               // whether each is kept after an error
 }
 
 // Process implements the protocol: the first message says which of the two filters a stream is of.
@@ -87,7 +93,7 @@ func (s *Service) Process(stream ext.ExternalProcessor_ProcessServer) error {
 	switch {
 	case err != nil:
 	case first.GetRequestHeaders() == nil && first.GetObservabilityMode():
-		err = s.settle(stream, first)
+		err = s.observe(stream, first)
 	case first.GetRequestHeaders() != nil && !first.GetObservabilityMode(): // else the request would not wait
 		err = s.decide(stream, first)
 	default:
@@ -99,7 +105,7 @@ func (s *Service) Process(stream ext.ExternalProcessor_ProcessServer) error {
 // decide answers all messages of a request at once, when it is decided: until then Envoy holds the request. A stream ends with OK only
 // after that, because Envoy passes on what such an end leaves undecided.
 func (s *Service) decide(stream ext.ExternalProcessor_ProcessServer, first *ext.ProcessingRequest) error {
-	p := &request{Service: s, ctx: stream.Context(), header: http.Header{}}
+	p := &request{Service: s, ctx: stream.Context()}
 	if err := p.begin(); err != nil {
 		return err
 	}
@@ -113,8 +119,11 @@ func (s *Service) decide(stream ext.ExternalProcessor_ProcessServer, first *ext.
 		if err != nil {
 			return err
 		}
-		if body = next.GetRequestBody(); !body.GetEndOfStream() {
+		switch body = next.GetRequestBody(); {
+		case body == nil, !body.GetEndOfStream() && !json.Valid(body.GetBody()):
 			return p.wrong(errFilters)
+		case !body.GetEndOfStream(): // no piece of JSON, so trailers follow: Envoy would never send the end of the request on
+			return stream.Send(p.refuse(http.StatusBadRequest, "trailers cannot follow the body here: send the request without them", nil))
 		}
 	}
 	size := int64(len(body.GetBody()))
@@ -123,7 +132,13 @@ func (s *Service) decide(stream ext.ExternalProcessor_ProcessServer, first *ext.
 	}
 	defer p.opts.Room.Add(size)
 	refusal, changed := p.admit(body.GetBody())
-	if refusal != nil {
+	switch {
+	case p.ctx.Err() != nil: // the client left during the decision
+		for i := range p.held {
+			p.settle(p.ctx, &p.held[i], 0)
+		}
+		return p.ctx.Err()
+	case refusal != nil:
 		return stream.Send(refusal)
 	}
 	for _, res := range p.answers(body != nil, changed) {
@@ -136,26 +151,35 @@ func (s *Service) decide(stream ext.ExternalProcessor_ProcessServer, first *ext.
 
 // answers returns those to the messages of an admitted request. A nil body is sent on as it is.
 func (p *request) answers(body bool, changed []byte) []*ext.ProcessingResponse {
-	head := &ext.CommonResponse{HeaderMutation: set(http.Header{"accept-encoding": {"identity"}})} // what is compressed cannot be read
-	all := []*ext.ProcessingResponse{{
-		Response:        &ext.ProcessingResponse_RequestHeaders{RequestHeaders: &ext.HeadersResponse{Response: head}},
-		DynamicMetadata: p.metadata(),
-	}}
-	if body {
-		common := &ext.CommonResponse{}
-		if changed != nil {
-			common.BodyMutation = &ext.BodyMutation{Mutation: &ext.BodyMutation_Body{Body: changed}}
-		}
+	all := []*ext.ProcessingResponse{{Response: readable, DynamicMetadata: p.metadata()}}
+	switch {
+	case changed != nil:
+		common := &ext.CommonResponse{BodyMutation: &ext.BodyMutation{Mutation: &ext.BodyMutation_Body{Body: changed}}}
 		all = append(all, &ext.ProcessingResponse{
 			Response: &ext.ProcessingResponse_RequestBody{RequestBody: &ext.BodyResponse{Response: common}},
 		})
+	case body:
+		all = append(all, asItIs)
 	}
 	return all
 }
 
+// Answers that are the same for all requests. What is compressed cannot be read.
+var (
+	readable = &ext.ProcessingResponse_RequestHeaders{RequestHeaders: &ext.HeadersResponse{Response: &ext.CommonResponse{
+		HeaderMutation: set(http.Header{"accept-encoding": {"identity"}}),
+	}}}
+	asItIs = &ext.ProcessingResponse{Response: &ext.ProcessingResponse_RequestBody{RequestBody: &ext.BodyResponse{}}}
+)
+
 func (p *request) begin() error {
+	text := strings.Join(metadata.ValueFromIncomingContext(p.ctx, questionKey), "&")
 	var err error
-	p.question, err = httpapi.ParseQuestion(strings.Join(metadata.ValueFromIncomingContext(p.ctx, questionKey), "&"))
+	if last := p.last.Load(); last != nil && last.text == text {
+		p.question = last.question
+	} else if p.question, err = httpapi.ParseQuestion(text); err == nil {
+		p.last.Store(&parsed{text, p.question})
+	}
 	if err == nil {
 		_, err = p.decider.Config().Find(p.question.Domain, nil)
 	}
@@ -195,18 +219,14 @@ func set(fields http.Header) *ext.HeaderMutation {
 var described = map[string]string{":method": "X-Forwarded-Method", ":authority": "X-Forwarded-Host", ":path": "X-Forwarded-Uri"}
 
 func (p *request) requestHeaders(h *ext.HttpHeaders) {
-	pseudo := http.Header{}
+	p.header = make(http.Header, len(h.GetHeaders().GetHeaders()))
 	for _, f := range h.GetHeaders().GetHeaders() {
-		if name, ok := described[f.GetKey()]; ok {
-			pseudo.Set(name, valueOf(f))
-		} else {
-			p.header.Add(f.GetKey(), valueOf(f))
-		}
+		p.header.Add(f.GetKey(), valueOf(f))
 	}
-	for _, name := range described { // whatever the client sent there
-		p.header[name] = pseudo[name]
+	for pseudo, name := range described { // whatever the client sent there
+		p.header[name] = p.header[pseudo]
 	}
-	p.path, _, _ = strings.Cut(pseudo.Get("X-Forwarded-Uri"), "?")
+	p.path, _, _ = strings.Cut(p.header.Get("X-Forwarded-Uri"), "?")
 }
 
 func valueOf(f *corev3.HeaderValue) string { return cmp.Or(string(f.GetRawValue()), f.GetValue()) }
@@ -257,9 +277,8 @@ func (p *request) reserve(body []byte) (refusal *ext.ProcessingResponse, changed
 			}
 		}
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, p.opts.Timeout)
-	defer cancel()
-	answers, held, err := p.decider.ReserveAll(ctx, decide.Request{Domain: p.question.Domain, Port: decide.GRPC, Parts: parts, Lenient: true})
+	// The decision goes on when Envoy leaves, within the store's budget: what it charged is then known, and can be given back.
+	answers, held, err := p.decider.ReserveAll(context.WithoutCancel(p.ctx), decide.Request{Domain: p.question.Domain, Port: decide.GRPC, Parts: parts, Lenient: true})
 	if err != nil {
 		p.log.Log(slog.LevelError, "no decision", "error", err)
 		return p.refuse(http.StatusServiceUnavailable, "the limits cannot be checked now", nil), nil
