@@ -78,15 +78,15 @@ func text(value []byte) (plain string) {
 	return plain
 }
 
-// read returns the model of a request, and whether it asks for a stream without usage. An empty body has neither.
-func read(body []byte) (model string, unmetered bool, err error) {
+// read returns the model of a request, and whether it asks for a stream. An empty body has neither.
+func read(body []byte) (model string, stream bool, err error) {
 	switch start := bytes.TrimLeft(body, " \t\r\n"); {
 	case len(body) == 0:
 		return "", false, nil
 	case !json.Valid(body) || start[0] != '{':
 		return "", false, errNoObject
 	}
-	found, stream, usage := false, false, false
+	found := false
 	each(body, func(name string, from, to int) {
 		switch value := bytes.TrimSpace(body[from:to]); strings.ToLower(name) {
 		case "model":
@@ -97,19 +97,13 @@ func read(body []byte) (model string, unmetered bool, err error) {
 			}
 		case "stream":
 			stream = string(value) == "true"
-		case "stream_options":
-			if value[0] == '{' {
-				each(value, func(name string, from, to int) {
-					usage = usage || name == "include_usage" && string(bytes.TrimSpace(value[from:to])) == "true"
-				})
-			}
 		}
 	})
-	return model, stream && !usage, err
+	return model, stream, err
 }
 
 // prepare returns the most tokens that a request can use, and its body with a maximum output and usage added; nil is no change.
-func prepare(uri string, body []byte, unmetered bool, tokens *config.Tokens) (outgoing.Bound, []byte, error) {
+func prepare(uri string, body []byte, stream bool, tokens *config.Tokens) (outgoing.Bound, []byte, error) {
 	if plain, err := url.PathUnescape(uri); err == nil {
 		uri = plain
 	}
@@ -134,49 +128,44 @@ func prepare(uri string, body []byte, unmetered bool, tokens *config.Tokens) (ou
 	if err != nil || opts.Fields == nil {
 		return bound, nil, err
 	}
-	var changed []byte
+	changed := body
 	if !bound.Named {
-		changed, err = with(body, opts.Fields[0], strconv.FormatInt(tokens.DefaultMax, 10))
+		changed, err = with(changed, opts.Fields[0], strconv.FormatInt(tokens.DefaultMax, 10))
 	}
-	if err == nil && tokens.Format == "openai" && opts.Fields[0] != "max_output_tokens" && tokens.AskForUsage && unmetered {
-		if changed == nil {
-			changed = body
-		}
+	if err == nil && tokens.Format == "openai" && opts.Fields[0] != "max_output_tokens" && tokens.AskForUsage && stream {
 		changed, err = with(changed, "stream_options.include_usage", "true")
+	}
+	if bytes.Equal(changed, body) {
+		changed = nil
 	}
 	return bound, changed, err
 }
 
-// with returns a JSON object with a value at a path. All else stays as the client wrote it.
+// with returns a JSON object, which may be null or nothing, with a value at a path. All else stays as the client wrote it.
 func with(object []byte, at, value string) ([]byte, error) {
 	name, rest, nested := strings.Cut(at, ".")
-	start, end := 0, 0
+	switch plain := bytes.TrimSpace(object); {
+	case len(plain) == 0, string(plain) == "null":
+		object = []byte("{}")
+	case plain[0] != '{':
+		return nil, fmt.Errorf("the body has no object above %s", name)
+	}
+	start, end, comma := 0, 0, ""
 	each(object, func(n string, from, to int) {
-		if n == name {
+		if comma = ","; n == name {
 			start, end = from, to
 		}
 	})
 	if nested {
-		inner := bytes.TrimSpace(object[start:end])
-		if len(inner) == 0 || string(inner) == "null" {
-			inner = []byte("{}")
-		}
-		if inner[0] != '{' {
-			return nil, fmt.Errorf("%s is no object", name)
-		}
-		changed, err := with(inner, rest, value)
+		inner, err := with(object[start:end], rest, value)
 		if err != nil {
 			return nil, err
 		}
-		value = string(changed)
+		value = string(inner)
 	}
 	if start == 0 { // a new field, which is the last one
 		start = bytes.LastIndexByte(object, '}')
-		end = start
-		value = strconv.Quote(name) + ":" + value
-		if before := bytes.TrimSpace(object[:start]); before[len(before)-1] != '{' {
-			value = "," + value
-		}
+		end, value = start, comma+strconv.Quote(name)+":"+value
 	}
 	return slices.Concat(object[:start], []byte(value), object[end:]), nil
 }

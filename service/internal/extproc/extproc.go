@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -60,13 +59,6 @@ type Service struct {
 	decider *decide.Decider
 	opts    Options
 	log     throttle.Log
-	last    atomic.Pointer[parsed] // most requests come from one filter
-}
-
-// A parsed is what an initial_metadata says.
-type parsed struct {
-	text     string
-	question *httpapi.Question
 }
 
 // Register adds the protocol to a server.
@@ -84,7 +76,7 @@ type request struct {
 	format   string               // of errors
 	fields   http.Header          // of the response, by the decision
 	held     []decide.Reservation // tokens
-	errors   []bool               // whether each is kept after an error
+	errors   []any                // whether each is kept after an error
 }
 
 // Process implements the protocol: the first message says which of the two filters a stream is of.
@@ -92,14 +84,13 @@ func (s *Service) Process(stream ext.ExternalProcessor_ProcessServer) error {
 	first, err := stream.Recv()
 	switch {
 	case err != nil:
+		return err
 	case first.GetRequestHeaders() == nil && first.GetObservabilityMode():
-		err = s.observe(stream, first)
+		return s.observe(stream, first)
 	case first.GetRequestHeaders() != nil && !first.GetObservabilityMode(): // else the request would not wait
-		err = s.decide(stream, first)
-	default:
-		err = s.wrong(errFilters)
+		return s.decide(stream, first)
 	}
-	return err
+	return s.wrong(errFilters)
 }
 
 // decide answers all messages of a request at once, when it is decided: until then Envoy holds the request. A stream ends with OK only
@@ -152,34 +143,24 @@ func (s *Service) decide(stream ext.ExternalProcessor_ProcessServer, first *ext.
 // answers returns those to the messages of an admitted request. A nil body is sent on as it is.
 func (p *request) answers(body bool, changed []byte) []*ext.ProcessingResponse {
 	all := []*ext.ProcessingResponse{{Response: readable, DynamicMetadata: p.metadata()}}
-	switch {
-	case changed != nil:
-		common := &ext.CommonResponse{BodyMutation: &ext.BodyMutation{Mutation: &ext.BodyMutation_Body{Body: changed}}}
-		all = append(all, &ext.ProcessingResponse{
-			Response: &ext.ProcessingResponse_RequestBody{RequestBody: &ext.BodyResponse{Response: common}},
-		})
-	case body:
-		all = append(all, asItIs)
+	if body {
+		res := &ext.BodyResponse{}
+		if changed != nil {
+			res.Response = &ext.CommonResponse{BodyMutation: &ext.BodyMutation{Mutation: &ext.BodyMutation_Body{Body: changed}}}
+		}
+		all = append(all, &ext.ProcessingResponse{Response: &ext.ProcessingResponse_RequestBody{RequestBody: res}})
 	}
 	return all
 }
 
-// Answers that are the same for all requests. What is compressed cannot be read.
-var (
-	readable = &ext.ProcessingResponse_RequestHeaders{RequestHeaders: &ext.HeadersResponse{Response: &ext.CommonResponse{
-		HeaderMutation: set(http.Header{"accept-encoding": {"identity"}}),
-	}}}
-	asItIs = &ext.ProcessingResponse{Response: &ext.ProcessingResponse_RequestBody{RequestBody: &ext.BodyResponse{}}}
-)
+// readable is the same for all requests. What is compressed cannot be read.
+var readable = &ext.ProcessingResponse_RequestHeaders{RequestHeaders: &ext.HeadersResponse{Response: &ext.CommonResponse{
+	HeaderMutation: set(http.Header{"accept-encoding": {"identity"}}),
+}}}
 
 func (p *request) begin() error {
-	text := strings.Join(metadata.ValueFromIncomingContext(p.ctx, questionKey), "&")
 	var err error
-	if last := p.last.Load(); last != nil && last.text == text {
-		p.question = last.question
-	} else if p.question, err = httpapi.ParseQuestion(text); err == nil {
-		p.last.Store(&parsed{text, p.question})
-	}
+	p.question, err = httpapi.ParseQuestion(strings.Join(metadata.ValueFromIncomingContext(p.ctx, questionKey), "&"))
 	if err == nil {
 		_, err = p.decider.Config().Find(p.question.Domain, nil)
 	}
@@ -243,7 +224,7 @@ func (p *request) admit(body []byte) (refusal *ext.ProcessingResponse, changed [
 }
 
 func (p *request) reserve(body []byte) (refusal *ext.ProcessingResponse, changed []byte) {
-	model, unmetered, unread := read(body)
+	model, stream, unread := read(body)
 	p.header.Set("Model", model)
 	parts, err := p.question.Parts(p.header)
 	if err != nil {
@@ -267,7 +248,7 @@ func (p *request) reserve(body []byte) (refusal *ext.ProcessingResponse, changed
 		p.format = tokens.Format
 		bound := outgoing.Bound{}
 		if len(body) > 0 {
-			if bound, changed, err = prepare(p.path, body, unmetered, tokens); err != nil {
+			if bound, changed, err = prepare(p.path, body, stream, tokens); err != nil {
 				return p.refuse(http.StatusBadRequest, err.Error(), nil), nil
 			}
 		}

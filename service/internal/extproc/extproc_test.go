@@ -332,7 +332,7 @@ func TestRefusals(t *testing.T) {
 		{"above the limit", "x-claude", "new", pad(500, 501), 413, `the request can use 1001 tokens, and the limit is 1000`},
 		{"compressed", "x-user", "new", "\x1f\x8b", 400, "compressed"},
 		{"the same field twice", "x-user", "new", `{"max_tokens":1,"max_tokens":2}`, 400, "twice"},
-		{"a field that is no object", "x-user", "new", `{"max_tokens":1,"stream":true,"stream_options":5}`, 400, "stream_options is no object"},
+		{"a field that is no object", "x-user", "new", `{"max_tokens":1,"stream":true,"stream_options":5}`, 400, "no object above include_usage"},
 		{"content elsewhere", "x-user", "new", `{"max_tokens":1,"previous_response_id":"a"}`, 400, "previous_response_id"},
 	} {
 		s := w.open("domain=ai&descriptor=header:" + c.user)

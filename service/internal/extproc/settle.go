@@ -29,17 +29,13 @@ func (p *request) metadata() *structpb.Struct {
 	if slices.ContainsFunc(p.held, func(r decide.Reservation) bool { return r.Units > 0 }) {
 		own["reservation"] = structpb.NewStringValue(p.opts.Tokens.Seal(p.held...))
 	}
-	if slices.Contains(p.errors, true) {
-		kept := make([]*structpb.Value, len(p.errors))
-		for i, is := range p.errors {
-			kept[i] = structpb.NewBoolValue(is)
-		}
-		own["count_errors"] = structpb.NewListValue(&structpb.ListValue{Values: kept})
+	if slices.Contains(p.errors, any(true)) {
+		kept, _ := structpb.NewList(p.errors) // booleans only
+		own["count_errors"] = structpb.NewListValue(kept)
 	}
-	space := func(of map[string]*structpb.Value) *structpb.Value {
-		return structpb.NewStructValue(&structpb.Struct{Fields: of})
-	}
-	return &structpb.Struct{Fields: map[string]*structpb.Value{ownSpace: space(own), fieldsSpace: space(fields)}}
+	return &structpb.Struct{Fields: map[string]*structpb.Value{
+		ownSpace: structpb.NewStructValue(&structpb.Struct{Fields: own}), fieldsSpace: structpb.NewStructValue(&structpb.Struct{Fields: fields}),
+	}}
 }
 
 // A response is what a stream has seen of one.
