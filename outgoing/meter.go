@@ -245,8 +245,11 @@ func (s *scanner) punctuation(c byte) {
 
 // count returns the number of tokens in a value: a whole number that is not negative, and at most 2^31.
 func count(text []byte) (n int64, ok bool) {
+	if text[0] < '0' || text[0] > '9' || len(text) == longest { // most values are no numbers, and an error is expensive
+		return 0, false
+	}
 	f, err := strconv.ParseFloat(string(text), 64)
-	if err != nil || text[0] < '0' || text[0] > '9' || len(text) == longest || f != math.Trunc(f) {
+	if err != nil || f != math.Trunc(f) {
 		return 0, false
 	}
 	return int64(min(f, 1<<31)), true

@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -20,6 +21,7 @@ import (
 
 // One Envoy has a listener without a decision, one with the rate limit filter and one with those of token budgets. Requests go to each in
 // turn, in rounds, and medians are compared: of the time until the vendor has the request, and from then until the client has the first byte.
+// The turns are in random order, because the service settles a response while the next request is decided.
 func TestRealEnvoyTokenLatency(t *testing.T) {
 	arrived := make(chan time.Time, 1)
 	vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -59,6 +61,7 @@ rate_limits:
 	for range 10 {
 		times := map[string]*[2][]float64{}
 		for range 100 {
+			rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
 			for _, listener := range addresses {
 				name := listener[1]
 				if times[name] == nil {

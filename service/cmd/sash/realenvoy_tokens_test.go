@@ -206,6 +206,46 @@ func TestRealEnvoyTokensOfWhatEndsEarly(t *testing.T) {
 	p.tokensLeft(t, "gone", 800)
 }
 
+// Where a filter does not pass the metadata on, responses settle nothing, and this is counted. Responses to requests without a budget, and
+// those of Envoy itself, are not.
+func TestRealEnvoyTokensWithoutMetadata(t *testing.T) {
+	for _, c := range []struct {
+		name, missing, instead string
+		left, counted          int
+	}{
+		{"the example", "sash", "sash", 940, 0},
+		{"the first filter", "receiving_namespaces", "forwarding_namespaces", 600, 3},
+		{"the second filter", "forwarding_namespaces", "receiving_namespaces", 600, 3},
+	} {
+		p := serveInline(t, "domain: ai\ndescriptors: [{key: x-user, value: ann, limits: [1000/1m], tokens: {format: openai}}]\n")
+		e := startEnvoy(t, edited(t, tokenConfig(t, startVendor(t), p), c.missing, c.instead))
+		_ = e.post(0, "/v1/chat/completions", 2<<20) // 413
+		for _, user := range []string{"ann", "bob", "ann"} {
+			_, _ = finish(e.completes(user, 30))
+		}
+		p.tokensLeft(t, "ann", c.left)
+		p.shows(t, "/metrics", fmt.Sprintf("\nsash_tokens_unsettled_total %d\n", c.counted))
+		if logged := strings.Contains(p.logs.String(), "forwarding_namespaces"); logged != (c.counted > 0) {
+			t.Errorf("%s: the log has %s", c.name, p.logs)
+		}
+	}
+}
+
+func TestRealEnvoyTokensWithTrailers(t *testing.T) {
+	e := tokenEnvoy(t, startVendor(t), serve(t, "--config", tokenRules(t), "--budget", patience))
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: &protocols}
+	defer transport.CloseIdleConnections()
+	req := servertest.Must(http.NewRequest(http.MethodPost, "http://"+e.address+"/v1/chat/completions", strings.NewReader(`{"max_tokens":1}`)))(t)
+	req.Header.Set("x-user", "ann")
+	req.Trailer = http.Header{"X-Sum": {"1"}}
+	body, err := finish(servertest.Must(transport.RoundTrip(req))(t))
+	if err != nil || !strings.Contains(body, "trailers") {
+		t.Errorf("%q, %v", body, err)
+	}
+}
+
 // A service that stops or is killed cuts no stream. Then nothing passes that is not counted.
 func TestRealEnvoyTokensWhenTheServiceEnds(t *testing.T) {
 	flags := []string{"--config", tokenRules(t), "--budget", patience, "--drain-delay", "0s"}

@@ -2,13 +2,14 @@ package extproc
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
 
 	"example.com/sash/outgoing"
@@ -41,51 +42,68 @@ var (
 	errModel     = errors.New("the body has a model that is no string, twice, or in other letters, and the API may read any")
 )
 
-// A modelName is the value of the field model, which is a string or null.
-type modelName struct {
-	text  string
-	found bool
+// each calls see with the name of each field of a valid JSON object, and where its value is.
+func each(object []byte, see func(name string, from, to int)) {
+	level, name, from := 0, "", 0
+	for i := 0; i < len(object); i++ {
+		switch c := object[i]; {
+		case c == '"':
+			start := i
+			for escaped := true; escaped; {
+				i += 1 + bytes.IndexByte(object[i+1:], '"')
+				escaped = (i-len(bytes.TrimRight(object[:i], `\`)))%2 == 1
+			}
+			if level == 1 && from == 0 {
+				name = text(object[start : i+1])
+			}
+		case level == 1 && c == ':':
+			from = i + 1
+		case level == 1 && from > 0 && (c == ',' || c == '}'):
+			see(name, from, i)
+			from = 0
+		case c == '{', c == '[':
+			level++
+		case c == '}', c == ']':
+			level--
+		}
+	}
 }
 
-// UnmarshalJSON reads the field each time that a body has it.
-func (m *modelName) UnmarshalJSON(value []byte) error {
-	switch {
-	case m.found, value[0] != '"' && value[0] != 'n':
-		return errModel
-	case bytes.IndexByte(value, '\\') >= 0:
-		_ = json.Unmarshal(value, &m.text) // is a string
-	case value[0] == '"':
-		m.text = string(value[1 : len(value)-1])
+// text returns the value of a JSON string.
+func text(value []byte) (plain string) {
+	if bytes.IndexByte(value, '\\') < 0 {
+		return string(value[1 : len(value)-1])
 	}
-	m.found = true
-	return nil
+	_ = json.Unmarshal(value, &plain) // is a string
+	return plain
 }
 
-// read returns the model of a request, and whether it asks for a stream without usage. An empty body has neither.
-func read(body []byte) (model string, unmetered bool, err error) {
-	var fields struct {
-		Other   json.RawMessage `json:"MODEL"` // in other letters, as it is the first of both
-		Model   modelName       `json:"model"`
-		Stream  bool            `json:"stream"`
-		Options struct {
-			Usage bool `json:"include_usage"`
-		} `json:"stream_options"`
-	}
-	err = json.Unmarshal(body, &fields)
-	_, mistyped := errors.AsType[*json.UnmarshalTypeError](err)
+// read returns the model of a request, and whether it asks for a stream. An empty body has neither.
+func read(body []byte) (model string, stream bool, err error) {
 	switch start := bytes.TrimLeft(body, " \t\r\n"); {
 	case len(body) == 0:
 		return "", false, nil
-	case errors.Is(err, errModel) || fields.Other != nil:
-		return "", false, errModel
-	case err != nil && !mistyped || start[0] != '{':
+	case !json.Valid(body) || start[0] != '{':
 		return "", false, errNoObject
 	}
-	return fields.Model.text, fields.Stream && !fields.Options.Usage, nil
+	found := false
+	each(body, func(name string, from, to int) {
+		switch value := bytes.TrimSpace(body[from:to]); strings.ToLower(name) {
+		case "model":
+			if name != "model" || found || value[0] != '"' && value[0] != 'n' {
+				err = errModel
+			} else if found = true; value[0] == '"' {
+				model = text(value)
+			}
+		case "stream":
+			stream = string(value) == "true"
+		}
+	})
+	return model, stream, err
 }
 
 // prepare returns the most tokens that a request can use, and its body with a maximum output and usage added; nil is no change.
-func prepare(uri string, body []byte, unmetered bool, tokens *config.Tokens) (outgoing.Bound, []byte, error) {
+func prepare(uri string, body []byte, stream bool, tokens *config.Tokens) (outgoing.Bound, []byte, error) {
 	if plain, err := url.PathUnescape(uri); err == nil {
 		uri = plain
 	}
@@ -110,43 +128,46 @@ func prepare(uri string, body []byte, unmetered bool, tokens *config.Tokens) (ou
 	if err != nil || opts.Fields == nil {
 		return bound, nil, err
 	}
-	var changed []byte
-	change := func(field string, value any) {
-		if err == nil {
-			changed, err = with(cmp.Or(string(changed), string(body)), field, value)
-		}
-	}
+	changed := body
 	if !bound.Named {
-		change(opts.Fields[0], tokens.DefaultMax)
+		changed, err = with(changed, opts.Fields[0], strconv.FormatInt(tokens.DefaultMax, 10))
 	}
-	if tokens.Format == "openai" && opts.Fields[0] != "max_output_tokens" && tokens.AskForUsage && unmetered {
-		change("stream_options.include_usage", true)
+	if err == nil && tokens.Format == "openai" && opts.Fields[0] != "max_output_tokens" && tokens.AskForUsage && stream {
+		changed, err = with(changed, "stream_options.include_usage", "true")
+	}
+	if bytes.Equal(changed, body) {
+		changed = nil
 	}
 	return bound, changed, err
 }
 
-// with returns a JSON object, which may be empty or null, with a value at a path.
-func with(object, at string, value any) ([]byte, error) {
-	var of map[string]json.RawMessage
-	err := json.Unmarshal([]byte(cmp.Or(object, "null")), &of)
-	if of == nil {
-		of = map[string]json.RawMessage{}
-	}
+// with returns a JSON object, which may be null or nothing, with a value at a path. All else stays as the client wrote it.
+func with(object []byte, at, value string) ([]byte, error) {
 	name, rest, nested := strings.Cut(at, ".")
-	switch {
-	case err != nil:
-	case nested:
-		of[name], err = with(string(of[name]), rest, value)
-	default:
-		of[name], err = json.Marshal(value)
+	switch plain := bytes.TrimSpace(object); {
+	case len(plain) == 0, string(plain) == "null":
+		object = []byte("{}")
+	case plain[0] != '{':
+		return nil, fmt.Errorf("the body has no object above %s", name)
 	}
-	var out bytes.Buffer
-	text := json.NewEncoder(&out)
-	text.SetEscapeHTML(false) // which would make six bytes of one
-	if err == nil {
-		err = text.Encode(of)
+	start, end, comma := 0, 0, ""
+	each(object, func(n string, from, to int) {
+		if comma = ","; n == name {
+			start, end = from, to
+		}
+	})
+	if nested {
+		inner, err := with(object[start:end], rest, value)
+		if err != nil {
+			return nil, err
+		}
+		value = string(inner)
 	}
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
+	if start == 0 { // a new field, which is the last one
+		start = bytes.LastIndexByte(object, '}')
+		end, value = start, comma+strconv.Quote(name)+":"+value
+	}
+	return slices.Concat(object[:start], []byte(value), object[end:]), nil
 }
 
 // kinds are those of errors, of OpenAI and Anthropic, and of Gemini.

@@ -1,18 +1,17 @@
 package extproc_test
 
 import (
-	"encoding/json"
-	"reflect"
 	"strings"
 	"testing"
-
-	"example.com/sash/service/internal/servertest"
 )
 
 func TestWhatTheUpstreamGets(t *testing.T) {
 	w := begin(t)
 	for _, c := range []struct{ name, user, path, body, want string }{
 		{"chat", "x-user", "/v1/chat/completions", `{"n":1,"messages":"<a>"}`, `{"n":1,"messages":"<a>","max_completion_tokens":300}`},
+		{"all else as it is", "x-user", "/v1/chat/completions", " { \"t\" : [1.50, {\"max_completion_tokens\":1}] , \"p\": \"\\\\\\\"}\"\n}\n",
+			" { \"t\" : [1.50, {\"max_completion_tokens\":1}] , \"p\": \"\\\\\\\"}\"\n,\"max_completion_tokens\":300}\n"},
+		{"an escape in a name", "x-user", "/v1/completions", `{"max\u005ftokens": null, "p":1}`, `{"max\u005ftokens":300, "p":1}`},
 		{"null", "x-user", "/v1/chat/completions?a=b", `{"max_completion_tokens":null}`, `{"max_completion_tokens":300}`},
 		{"completions", "x-user", "/v1/completions", `{"prompt":"a"}`, `{"prompt":"a","max_tokens":300}`},
 		{"responses", "x-user", "/v1/responses", `{"input":"a","stream":true}`, `{"input":"a","stream":true,"max_output_tokens":300}`},
@@ -37,12 +36,7 @@ func TestWhatTheUpstreamGets(t *testing.T) {
 		if body == nil {
 			t.Errorf("%s is refused", c.name)
 		}
-		res := body.GetResponse()
-		got := string(res.GetBodyMutation().GetBody())
-		if c.want == "" && got == "" {
-			continue
-		}
-		if !reflect.DeepEqual(decoded(t, got), decoded(t, c.want)) || strings.Contains(got, `\u003`) { // six bytes where there was one
+		if got := string(body.GetResponse().GetBodyMutation().GetBody()); got != c.want {
 			t.Errorf("%s: %s, not %s", c.name, got, c.want)
 		}
 	}
@@ -60,13 +54,6 @@ func TestUnknownPaths(t *testing.T) {
 			t.Errorf("%s with a maximum: %v", path, res)
 		}
 	}
-}
-
-func decoded(t *testing.T, text string) (value any) {
-	d := json.NewDecoder(strings.NewReader(text))
-	d.UseNumber()
-	servertest.Check(t, d.Decode(&value))
-	return value
 }
 
 // A rule that holds for one model counts all requests whose upstream may read that model.

@@ -6,13 +6,13 @@ package extproc
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -41,17 +41,16 @@ const questionKey = "sash"
 // Method is the method of the protocol.
 const Method = ext.ExternalProcessor_Process_FullMethodName
 
-var errFilters = errors.New("the filters of Envoy have to be those of examples/tokens/envoy.yaml, so that each body comes whole, with its headers and without trailers")
+var errFilters = errors.New("the filters of Envoy have to be those of examples/tokens/envoy.yaml, so that each body comes whole, with its headers")
 
 // Options for a Service.
 type Options struct {
-	Timeout time.Duration // of one decision; zero is one second
-	Shadow  bool          // admits, unchanged, what the limits refuse or cannot count
-	Room    *conns.Room   // bounds the bodies that are being decided
-	Access  *access.Gate  // says which callers may decide; nil lets all
-	Tokens  *wire.Tokens  // seals reservations, which any instance with the same key settles
-	Stats   *stats.Registry
-	Log     *slog.Logger
+	Shadow bool         // admits, unchanged, what the limits refuse or cannot count
+	Room   *conns.Room  // bounds the bodies that are being decided
+	Access *access.Gate // says which callers may decide; nil lets all
+	Tokens *wire.Tokens // seals reservations, which any instance with the same key settles
+	Stats  *stats.Registry
+	Log    *slog.Logger
 }
 
 // A Service answers streams. Before a request is admitted an error ends its stream, and Envoy answers by status_on_error.
@@ -64,7 +63,6 @@ type Service struct {
 
 // Register adds the protocol to a server.
 func Register(server grpc.ServiceRegistrar, decider *decide.Decider, opts Options) {
-	opts.Timeout = cmp.Or(opts.Timeout, time.Second)
 	ext.RegisterExternalProcessorServer(server, &Service{decider: decider, opts: opts, log: throttle.Log{To: opts.Log}})
 }
 
@@ -86,20 +84,19 @@ func (s *Service) Process(stream ext.ExternalProcessor_ProcessServer) error {
 	first, err := stream.Recv()
 	switch {
 	case err != nil:
+		return err
 	case first.GetRequestHeaders() == nil && first.GetObservabilityMode():
-		err = s.settle(stream, first)
+		return s.observe(stream, first)
 	case first.GetRequestHeaders() != nil && !first.GetObservabilityMode(): // else the request would not wait
-		err = s.decide(stream, first)
-	default:
-		err = s.wrong(errFilters)
+		return s.decide(stream, first)
 	}
-	return err
+	return s.wrong(errFilters)
 }
 
 // decide answers all messages of a request at once, when it is decided: until then Envoy holds the request. A stream ends with OK only
 // after that, because Envoy passes on what such an end leaves undecided.
 func (s *Service) decide(stream ext.ExternalProcessor_ProcessServer, first *ext.ProcessingRequest) error {
-	p := &request{Service: s, ctx: stream.Context(), header: http.Header{}}
+	p := &request{Service: s, ctx: stream.Context()}
 	if err := p.begin(); err != nil {
 		return err
 	}
@@ -113,8 +110,11 @@ func (s *Service) decide(stream ext.ExternalProcessor_ProcessServer, first *ext.
 		if err != nil {
 			return err
 		}
-		if body = next.GetRequestBody(); !body.GetEndOfStream() {
+		switch body = next.GetRequestBody(); {
+		case body == nil, !body.GetEndOfStream() && !json.Valid(body.GetBody()):
 			return p.wrong(errFilters)
+		case !body.GetEndOfStream(): // no piece of JSON, so trailers follow: Envoy would never send the end of the request on
+			return stream.Send(p.refuse(http.StatusBadRequest, "trailers cannot follow the body here: send the request without them", nil))
 		}
 	}
 	size := int64(len(body.GetBody()))
@@ -123,7 +123,13 @@ func (s *Service) decide(stream ext.ExternalProcessor_ProcessServer, first *ext.
 	}
 	defer p.opts.Room.Add(size)
 	refusal, changed := p.admit(body.GetBody())
-	if refusal != nil {
+	switch {
+	case p.ctx.Err() != nil: // the client left during the decision
+		for i := range p.held {
+			p.settle(p.ctx, &p.held[i], 0)
+		}
+		return p.ctx.Err()
+	case refusal != nil:
 		return stream.Send(refusal)
 	}
 	for _, res := range p.answers(body != nil, changed) {
@@ -136,22 +142,21 @@ func (s *Service) decide(stream ext.ExternalProcessor_ProcessServer, first *ext.
 
 // answers returns those to the messages of an admitted request. A nil body is sent on as it is.
 func (p *request) answers(body bool, changed []byte) []*ext.ProcessingResponse {
-	head := &ext.CommonResponse{HeaderMutation: set(http.Header{"accept-encoding": {"identity"}})} // what is compressed cannot be read
-	all := []*ext.ProcessingResponse{{
-		Response:        &ext.ProcessingResponse_RequestHeaders{RequestHeaders: &ext.HeadersResponse{Response: head}},
-		DynamicMetadata: p.metadata(),
-	}}
+	all := []*ext.ProcessingResponse{{Response: readable, DynamicMetadata: p.metadata()}}
 	if body {
-		common := &ext.CommonResponse{}
+		res := &ext.BodyResponse{}
 		if changed != nil {
-			common.BodyMutation = &ext.BodyMutation{Mutation: &ext.BodyMutation_Body{Body: changed}}
+			res.Response = &ext.CommonResponse{BodyMutation: &ext.BodyMutation{Mutation: &ext.BodyMutation_Body{Body: changed}}}
 		}
-		all = append(all, &ext.ProcessingResponse{
-			Response: &ext.ProcessingResponse_RequestBody{RequestBody: &ext.BodyResponse{Response: common}},
-		})
+		all = append(all, &ext.ProcessingResponse{Response: &ext.ProcessingResponse_RequestBody{RequestBody: res}})
 	}
 	return all
 }
+
+// readable is the same for all requests. What is compressed cannot be read.
+var readable = &ext.ProcessingResponse_RequestHeaders{RequestHeaders: &ext.HeadersResponse{Response: &ext.CommonResponse{
+	HeaderMutation: set(http.Header{"accept-encoding": {"identity"}}),
+}}}
 
 func (p *request) begin() error {
 	var err error
@@ -195,18 +200,14 @@ func set(fields http.Header) *ext.HeaderMutation {
 var described = map[string]string{":method": "X-Forwarded-Method", ":authority": "X-Forwarded-Host", ":path": "X-Forwarded-Uri"}
 
 func (p *request) requestHeaders(h *ext.HttpHeaders) {
-	pseudo := http.Header{}
+	p.header = make(http.Header, len(h.GetHeaders().GetHeaders()))
 	for _, f := range h.GetHeaders().GetHeaders() {
-		if name, ok := described[f.GetKey()]; ok {
-			pseudo.Set(name, valueOf(f))
-		} else {
-			p.header.Add(f.GetKey(), valueOf(f))
-		}
+		p.header.Add(f.GetKey(), valueOf(f))
 	}
-	for _, name := range described { // whatever the client sent there
-		p.header[name] = pseudo[name]
+	for pseudo, name := range described { // whatever the client sent there
+		p.header[name] = p.header[pseudo]
 	}
-	p.path, _, _ = strings.Cut(pseudo.Get("X-Forwarded-Uri"), "?")
+	p.path, _, _ = strings.Cut(p.header.Get("X-Forwarded-Uri"), "?")
 }
 
 func valueOf(f *corev3.HeaderValue) string { return cmp.Or(string(f.GetRawValue()), f.GetValue()) }
@@ -223,7 +224,7 @@ func (p *request) admit(body []byte) (refusal *ext.ProcessingResponse, changed [
 }
 
 func (p *request) reserve(body []byte) (refusal *ext.ProcessingResponse, changed []byte) {
-	model, unmetered, unread := read(body)
+	model, stream, unread := read(body)
 	p.header.Set("Model", model)
 	parts, err := p.question.Parts(p.header)
 	if err != nil {
@@ -247,7 +248,7 @@ func (p *request) reserve(body []byte) (refusal *ext.ProcessingResponse, changed
 		p.format = tokens.Format
 		bound := outgoing.Bound{}
 		if len(body) > 0 {
-			if bound, changed, err = prepare(p.path, body, unmetered, tokens); err != nil {
+			if bound, changed, err = prepare(p.path, body, stream, tokens); err != nil {
 				return p.refuse(http.StatusBadRequest, err.Error(), nil), nil
 			}
 		}
@@ -257,9 +258,8 @@ func (p *request) reserve(body []byte) (refusal *ext.ProcessingResponse, changed
 			}
 		}
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, p.opts.Timeout)
-	defer cancel()
-	answers, held, err := p.decider.ReserveAll(ctx, decide.Request{Domain: p.question.Domain, Port: decide.GRPC, Parts: parts, Lenient: true})
+	// The decision goes on when Envoy leaves, within the store's budget: what it charged is then known, and can be given back.
+	answers, held, err := p.decider.ReserveAll(context.WithoutCancel(p.ctx), decide.Request{Domain: p.question.Domain, Port: decide.GRPC, Parts: parts, Lenient: true})
 	if err != nil {
 		p.log.Log(slog.LevelError, "no decision", "error", err)
 		return p.refuse(http.StatusServiceUnavailable, "the limits cannot be checked now", nil), nil

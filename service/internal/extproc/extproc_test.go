@@ -332,6 +332,7 @@ func TestRefusals(t *testing.T) {
 		{"above the limit", "x-claude", "new", pad(500, 501), 413, `the request can use 1001 tokens, and the limit is 1000`},
 		{"compressed", "x-user", "new", "\x1f\x8b", 400, "compressed"},
 		{"the same field twice", "x-user", "new", `{"max_tokens":1,"max_tokens":2}`, 400, "twice"},
+		{"a field that is no object", "x-user", "new", `{"max_tokens":1,"stream":true,"stream_options":5}`, 400, "no object above include_usage"},
 		{"content elsewhere", "x-user", "new", `{"max_tokens":1,"previous_response_id":"a"}`, 400, "previous_response_id"},
 	} {
 		s := w.open("domain=ai&descriptor=header:" + c.user)
@@ -348,6 +349,20 @@ func TestRefusals(t *testing.T) {
 		if c.value == "new" && w.left(c.user, "new") != 1000 {
 			t.Errorf("%s is charged", c.name)
 		}
+	}
+}
+
+// Envoy would not send the end of a request with trailers on.
+func TestTrailersAreRefused(t *testing.T) {
+	w := begin(t)
+	s := w.open(question)
+	whole := requestBody(pad(100, 200))
+	whole.GetRequestBody().EndOfStream = false
+	servertest.Check(t, s.Send(requestHeaders(false, ":path", "/v1/chat/completions", "x-user", "ann")))
+	servertest.Check(t, s.Send(whole))
+	res := servertest.Must(s.Recv())(t).GetImmediateResponse()
+	if res.GetStatus().GetCode() != 400 || !strings.Contains(string(res.GetBody()), "trailers") || w.left("x-user", "ann") != 1000 {
+		t.Errorf("%v, %d left", res, w.left("x-user", "ann"))
 	}
 }
 

@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -21,54 +22,62 @@ const ownSpace, fieldsSpace = "sash", "sash.fields"
 
 // metadata returns what the response of an admitted request needs.
 func (p *request) metadata() *structpb.Struct {
-	fields := map[string]any{}
-	for name := range p.fields {
-		fields[strings.ToLower(name)] = p.fields.Get(name)
+	own, fields := map[string]*structpb.Value{}, make(map[string]*structpb.Value, len(p.fields))
+	for name, values := range p.fields {
+		fields[strings.ToLower(name)] = structpb.NewStringValue(values[0])
 	}
-	own := map[string]any{}
 	if slices.ContainsFunc(p.held, func(r decide.Reservation) bool { return r.Units > 0 }) {
-		own["reservation"], own["count_errors"] = p.opts.Tokens.Seal(p.held...), p.errors
+		own["reservation"] = structpb.NewStringValue(p.opts.Tokens.Seal(p.held...))
 	}
-	all, _ := structpb.NewStruct(map[string]any{ownSpace: own, fieldsSpace: fields}) // texts and booleans only
-	return all
+	if slices.Contains(p.errors, any(true)) {
+		kept, _ := structpb.NewList(p.errors) // booleans only
+		own["count_errors"] = structpb.NewListValue(kept)
+	}
+	return &structpb.Struct{Fields: map[string]*structpb.Value{
+		ownSpace: structpb.NewStructValue(&structpb.Struct{Fields: own}), fieldsSpace: structpb.NewStructValue(&structpb.Struct{Fields: fields}),
+	}}
 }
 
-// A response is one that a stream settles.
+// A response is what a stream has seen of one.
 type response struct {
-	held     []decide.Reservation
-	errors   []*structpb.Value // whether each is kept after an error
 	meter    outgoing.Meter
 	status   int
+	upstream bool // sent it, and not Envoy, which also answers requests that were not admitted
 	readable bool // it is not compressed
 }
 
 // gaveUp are the errors of a proxy that no longer waits: the upstream may still use tokens. Other errors use none.
 var gaveUp = []int{http.StatusRequestTimeout, 499, http.StatusGatewayTimeout, 524}
 
-// settle reads a response, to which Envoy expects no answer, and then corrects what its request reserved.
-func (s *Service) settle(stream ext.ExternalProcessor_ProcessServer, first *ext.ProcessingRequest) error {
-	own := first.GetMetadataContext().GetFilterMetadata()[ownSpace].GetFields()
-	token := own["reservation"].GetStringValue()
-	if token == "" { // the request was refused, or reserved nothing
+var errMetadata = errors.New("the response of an admitted request came without the metadata sash: the first filter of ext_proc has to have " +
+	"receiving_namespaces, and the second one forwarding_namespaces, as in examples/tokens/envoy.yaml")
+
+// observe reads a response, to which Envoy expects no answer, and then settles what its request reserved. All that can wait does: while the
+// response begins, its client waits.
+func (s *Service) observe(stream ext.ExternalProcessor_ProcessServer, first *ext.ProcessingRequest) error {
+	own, decided := first.GetMetadataContext().GetFilterMetadata()[ownSpace]
+	token := own.GetFields()["reservation"].GetStringValue()
+	details := first.GetAttributes()["envoy.filters.http.ext_proc"].GetFields()["response.code_details"]
+	r := &response{readable: true, upstream: details.GetStringValue() == "via_upstream"}
+	last, err := r.read(first), error(nil)
+	switch {
+	case !decided && r.upstream:
+		s.unsettled(errMetadata)
+		return nil
+	case token == "": // the request was refused, or reserved nothing
 		return nil
 	}
-	ctx := stream.Context()
-	held, err := s.opts.Tokens.Open(token)
-	if err != nil {
-		s.log.Log(slog.LevelWarn, "an estimate stays, because it was not settled", "error", err)
-		return nil
-	}
-	for i := range held {
-		if err := s.permit(ctx, held[i].Domain); held[i].Units > 0 && err != nil {
-			return err
+	for !last && err == nil { // the error is the end of the client, or of the upstream
+		if first, err = stream.Recv(); err == nil {
+			last = r.read(first)
 		}
 	}
-	r := &response{held: held, errors: own["count_errors"].GetListValue().GetValues(), readable: true}
-	for next := first; err == nil && !r.read(next); { // the error is the end of the client, or of the upstream
-		next, err = stream.Recv()
+	held, err := s.opts.Tokens.Open(token)
+	if err != nil {
+		s.unsettled(err)
+		return nil
 	}
-	s.correct(ctx, r)
-	return nil
+	return s.correct(stream.Context(), r, held, own.GetFields()["count_errors"].GetListValue().GetValues())
 }
 
 // read reports whether a message is the last of its response.
@@ -79,31 +88,46 @@ func (r *response) read(m *ext.ProcessingRequest) bool {
 			r.status, _ = strconv.Atoi(value)
 		case "content-encoding":
 			r.readable = value == "identity"
+		case "x-envoy-upstream-service-time":
+			r.upstream = true
 		}
 	}
 	_, _ = r.meter.Write(m.GetResponseBody().GetBody())
 	return m.GetResponseHeaders().GetEndOfStream() || m.GetResponseBody().GetEndOfStream() || m.GetResponseTrailers() != nil
 }
 
-// correct settles what was reserved when the stream is over. Without final usage the estimate stays.
-func (s *Service) correct(ctx context.Context, r *response) {
+// correct settles what was reserved when the stream is over. Without final usage the estimate stays. Each part may be kept after an error.
+func (s *Service) correct(ctx context.Context, r *response, held []decide.Reservation, errors []*structpb.Value) error {
 	u := r.meter.Usage()
 	over := int64(0)
-	for i := range r.held {
+	for i := range held {
 		used := u.Total()
-		kept := i < len(r.errors) && r.errors[i].GetBoolValue()
+		kept := i < len(errors) && errors[i].GetBoolValue()
 		switch {
-		case r.held[i].Units == 0, slices.Contains(gaveUp, r.status):
+		case held[i].Units == 0, slices.Contains(gaveUp, r.status):
 			continue
 		case r.status >= http.StatusBadRequest && !kept:
 			used = 0
 		case !u.Final || !r.readable:
 			continue
 		}
-		over = max(over, used-r.held[i].Units)
-		if err := s.decider.Settle(ctx, &r.held[i], min(used, sash.MaxUnits)); err != nil {
-			s.log.Log(slog.LevelWarn, "an estimate stays, because it was not settled", "error", err)
+		if err := s.permit(ctx, held[i].Domain); err != nil {
+			return err
 		}
+		over = max(over, used-held[i].Units)
+		s.settle(ctx, &held[i], min(used, sash.MaxUnits))
 	}
 	s.opts.Stats.Overrun.Add(float64(over))
+	return nil
+}
+
+func (s *Service) settle(ctx context.Context, r *decide.Reservation, used int64) {
+	if err := s.decider.Settle(ctx, r, used); err != nil {
+		s.unsettled(err)
+	}
+}
+
+func (s *Service) unsettled(err error) {
+	s.opts.Stats.Unsettled.Inc()
+	s.log.Log(slog.LevelWarn, "an estimate stays, because it was not settled", "error", err)
 }

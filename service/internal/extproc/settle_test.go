@@ -1,12 +1,19 @@
 package extproc_test
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"example.com/sash/driver"
+	"example.com/sash/memstore"
 	"example.com/sash/service/internal/servertest"
 )
 
@@ -80,16 +87,67 @@ func TestTheEndOfTheService(t *testing.T) {
 	}
 }
 
-// A response settles nothing with a reservation that another key sealed, or without one, as that of a refused request.
+// A response settles nothing with a reservation that another key sealed, or without one, as that of a refused request. Where a reservation
+// was lost this is counted.
 func TestAResponseWithoutItsReservation(t *testing.T) {
 	w := begin(t)
 	s := w.open(question)
 	s.posts("/v1/chat/completions", pad(100, 200))
-	for _, token := range []string{"", "e30.e30"} {
-		s.saved["sash"].Fields["reservation"] = structpb.NewStringValue(token)
-		servertest.Check(t, s.responds(responseHeaders(false, ":status", "200"), responseBody(used, true)))
+	upstream := []string{":status", "200", "x-envoy-upstream-service-time", "1"}
+	detail := func(of string) map[string]*structpb.Struct {
+		return map[string]*structpb.Struct{"envoy.filters.http.ext_proc": {Fields: map[string]*structpb.Value{"response.code_details": structpb.NewStringValue(of)}}}
+	}
+	for _, c := range []struct {
+		name       string
+		spaces     map[string]*structpb.Struct
+		fields     []string
+		attributes map[string]*structpb.Struct
+		counted    float64
+	}{
+		{"without tokens", map[string]*structpb.Struct{"sash": {}}, upstream, detail("via_upstream"), 0},
+		{"of another key", map[string]*structpb.Struct{"sash": {Fields: map[string]*structpb.Value{"reservation": structpb.NewStringValue("e30.e30")}}}, upstream, nil, 1},
+		{"of Envoy itself", nil, []string{":status", "200"}, detail("request_payload_too_large"), 0},
+		{"of the upstream, without metadata", nil, upstream, nil, 1},
+		{"of the upstream, by its attribute", nil, []string{":status", "200"}, detail("via_upstream"), 1},
+	} {
+		before := testutil.ToFloat64(w.stats.Unsettled)
+		first := responseHeaders(false, c.fields...)
+		first.ObservabilityMode, first.Attributes, first.MetadataContext = true, c.attributes, &corev3.Metadata{FilterMetadata: c.spaces}
+		second := w.open("")
+		servertest.Check(t, second.Send(first))
+		_ = second.Send(s.observed(responseBody(used, true))) // EOF if the stream has ended
+		servertest.Check(t, second.ends())
+		if n := testutil.ToFloat64(w.stats.Unsettled) - before; n != c.counted {
+			t.Errorf("%s: %v are counted", c.name, n)
+		}
 	}
 	if left := w.left("x-user", "ann"); left != 700 {
 		t.Errorf("%d left", left)
+	}
+}
+
+// A leaving store decides for a client that leaves meanwhile.
+type leaving struct {
+	driver.Store
+	leave context.CancelFunc
+}
+
+func (s *leaving) Do(ctx context.Context, b *driver.Batch) error {
+	if b.Ops[0].MayCharge() > 0 {
+		s.leave()
+	}
+	return cmp.Or(ctx.Err(), s.Store.Do(ctx, b))
+}
+
+func TestAClientThatLeavesIsChargedNoTokens(t *testing.T) {
+	store := &leaving{Store: memstore.New(nil)}
+	m := &model{world: &world{t: t, decider: servertest.Decider(t, store, policy)}}
+	m.restart(false)
+	p := m.stream(metadata.Pairs("sash", question))
+	store.leave = p.leave
+	p.requests <- requestHeaders(false, ":path", "/v1/chat/completions", "x-user", "ann")
+	p.requests <- requestBody(pad(100, 200))
+	if err, left := <-p.over, m.left("x-user", "ann"); !errors.Is(err, context.Canceled) || left != 1000 {
+		t.Errorf("%v, %d tokens left", err, left)
 	}
 }

@@ -95,19 +95,16 @@ func (st *stream) renew(b *bucket) {
 // look learns the limits of a bucket, and reports whether its units can be granted.
 func (st *stream) look(ctx context.Context, b *bucket, ask decide.Request, now time.Time) bool {
 	looked, err := st.Decider.Peek(ctx, ask)
+	if err == nil {
+		if !st.grants(b, &looked[0], now) {
+			return false
+		}
+		st.learn(b, &looked[0])
+		b.tally, err = st.Decider.Tally(&looked[0])
+	}
 	if err != nil {
-		st.undecided(err)
-		b.deny(now, time.Second)
-		return false
-	}
-	if !st.grants(b, &looked[0], now) {
-		return false
-	}
-	st.learn(b, &looked[0])
-	if b.tally, err = st.Decider.Tally(&looked[0]); err != nil {
 		b.lease = 0 // so that it looks again
-		st.undecided(err)
-		b.deny(now, time.Second)
+		st.undecided(b, now, err)
 	}
 	return err == nil
 }
@@ -124,8 +121,7 @@ func (st *stream) ask(ctx context.Context, b *bucket, ask decide.Request, now ti
 	answer, made, err := st.Decider.Reserve(ctx, ask)
 	switch {
 	case err != nil:
-		st.undecided(err)
-		b.deny(now, time.Second)
+		st.undecided(b, now, err)
 	case !st.grants(b, &answer, now):
 		if made != nil {
 			b.back = append(b.back, grant{Reservation: made})
@@ -149,7 +145,8 @@ func (st *stream) ask(ctx context.Context, b *bucket, ask decide.Request, now ti
 	}
 }
 
-func (st *stream) undecided(err error) {
+func (st *stream) undecided(b *bucket, now time.Time, err error) {
+	b.deny(now, time.Second)
 	if st.ctx.Err() == nil {
 		st.log.Log(slog.LevelError, "no decision: Envoy denies", "error", err, "domain", st.domain)
 	}

@@ -95,13 +95,9 @@ func (b *bucket) end(now time.Time) {
 }
 
 func assign(id *pb.BucketId, strategy *typepb.RateLimitStrategy, ttl time.Duration) *pb.RateLimitQuotaResponse_BucketAction {
+	of := &pb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction{AssignmentTimeToLive: durationpb.New(ttl), RateLimitStrategy: strategy}
 	return &pb.RateLimitQuotaResponse_BucketAction{
-		BucketId: id,
-		BucketAction: &pb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction_{
-			QuotaAssignmentAction: &pb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction{
-				AssignmentTimeToLive: durationpb.New(ttl), RateLimitStrategy: strategy,
-			},
-		},
+		BucketId: id, BucketAction: &pb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction_{QuotaAssignmentAction: of},
 	}
 }
 

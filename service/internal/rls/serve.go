@@ -39,6 +39,8 @@ const (
 	minPing      = 500 * time.Millisecond // between pings of a connection without calls; Envoy may be set to one a second
 	// Goroutines that wait for calls, whose stacks have grown already. Further calls get one of their own.
 	streamWorkers = 128
+	// Bytes that a client may send ahead. A window that gRPC adapts costs a ping, with its answer, for each message.
+	window = 1 << 20
 )
 
 // Server is how the gRPC server runs. The zero value is the default.
@@ -102,6 +104,7 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(5*time.Second),
 		grpc.ReadBufferSize(8<<10),
+		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{

@@ -81,7 +81,7 @@ func (s *instance) runners(draining <-chan struct{}, ports ports) []func(context
 		given := &quota.Service{Decider: s.decider, Access: s.gate, Timeout: s.patience(), Log: s.Log}
 		tokens := func(to grpc.ServiceRegistrar, _ <-chan struct{}) { // admitted requests go on without it
 			extproc.Register(to, s.decider, extproc.Options{
-				Timeout: s.patience(), Shadow: envoy.Shadow, Room: &protocol.Room, Access: s.gate, Tokens: s.tokens, Stats: s.stats, Log: s.Log,
+				Shadow: envoy.Shadow, Room: &protocol.Room, Access: s.gate, Tokens: s.tokens, Stats: s.stats, Log: s.Log,
 			})
 		}
 		server.Lasting = []rls.Lasting{

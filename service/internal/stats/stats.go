@@ -38,7 +38,7 @@ type Registry struct {
 	// Prometheus gathers the metrics of this registry, of the Go runtime and of the process, and what others register.
 	Prometheus *prometheus.Registry
 
-	Overrun prometheus.Counter // tokens that responses used beyond their estimates
+	Overrun, Unsettled prometheus.Counter // tokens that responses used beyond their estimates, and responses that could not be settled
 
 	failures, denied, exports *prometheus.CounterVec
 	ports                     [decide.Ports]prometheus.Counter
@@ -101,7 +101,8 @@ func New(opts *Options) *Registry {
 		"reason", "unauthenticated", "decide", "refund", "override", "long_windows")
 	r.exports = r.vector("sash_export_failures_total", "Exports of traces or counters that failed.", "to", "otlp", "statsd")
 	r.Overrun = prometheus.NewCounter(prometheus.CounterOpts{Name: "sash_tokens_overrun_total", Help: "Tokens that responses used beyond their estimates."})
-	r.Prometheus.MustRegister(r.Overrun)
+	r.Unsettled = prometheus.NewCounter(prometheus.CounterOpts{Name: "sash_tokens_unsettled_total", Help: "Responses that could not be settled."})
+	r.Prometheus.MustRegister(r.Overrun, r.Unsettled)
 	ports := r.vector("sash_port_requests_total", "Requests for a decision by the port that they came to, without those that are invalid.", "port")
 	for port := range decide.Ports {
 		r.ports[port] = ports.WithLabelValues(port.String())
