@@ -16,14 +16,16 @@ import (
 // place that it had, and the next one asks when that would have begun.
 //
 // A caller asks when its cost is almost covered by what this process knows to be free, units that came back and places that were given
-// back: the store mostly has a few more. A store that has no room leaves the place as it is: other processes may have taken the units,
-// or bookings behind it would be delayed. They may have given units back, too, of which nobody knows here; so while units come back now,
+// back: the store mostly has a few more. If it has not, the caller asks again once its cost is covered. A store that has no room leaves
+// the place as it is: other processes may have taken the units, or bookings behind it would be delayed. They may have given units back, too, of which nobody knows here; so while units come back now,
 // and while the first place is farther away than a full limit puts it, the first caller also asks from time to time.
 type forward struct {
 	away   *group        // a place of it is being brought forward, and its caller is not in the group meanwhile
 	back   chan struct{} // closed when it is back
 	trades int           // newcomers that wait for that: until they have traded, no other place is brought forward
-	free   int64         // units that are known to have come back, and that nobody asked for since
+	free   int64         // units that are known to have come back, and that nobody got since
+	lacks  *group        // while its place is the first, nobody asks before
+	until  int64         // as many units are free
 	gaps   []gap         // by their instants
 	came   time.Time     // when somebody gave back the last of either
 
@@ -72,29 +74,12 @@ func (q *queue) next(now time.Time) (w *waiter, at time.Time) {
 		q.free = add(q.free, q.gaps[0].units)
 		q.gaps = q.gaps[1:]
 	}
-	var first, covered, resting *group
-	for _, g := range q.groups {
-		switch {
-		case g.fixed, slices.ContainsFunc(g.places[0].sets, func(s driver.Settlement) bool { return s.Source != driver.FromStore }):
-			continue
-		case len(g.wants) > 1 && q.rests.After(now):
-			resting = g
-			continue
-		case first == nil || g.places[0].starts.Before(first.places[0].starts):
-			first = g
-		}
-		if enough(g.wants[g.main].Cost) <= q.free && (covered == nil || g.places[0].starts.Before(covered.places[0].starts)) {
-			covered = g
-		}
-	}
-	switch {
-	case first == nil && resting == nil:
-		return nil, at
-	case first == nil:
-		first, at = resting, q.rests
-	case covered != nil:
-		first, at = covered, now
-	default:
+	first, at := q.first(now, MaxUnits), now
+	if first == nil {
+		first, at = q.first(q.rests, MaxUnits), q.rests
+	} else if covered := q.first(now, q.free); covered != nil && (first != q.lacks || q.free >= q.until) {
+		first = covered
+	} else {
 		at = first.places[0].starts
 		half := time.Duration(first.wants[first.main].Policy.Longest()) * time.Microsecond / 2
 		if q.polls || q.found {
@@ -106,11 +91,27 @@ func (q *queue) next(now time.Time) (w *waiter, at time.Time) {
 			at = q.gaps[0].starts
 		}
 	}
+	if first == nil {
+		return nil, at
+	}
 	last := first.places[0].starts.Add(-leastBring)
 	if at.After(last) || now.After(last) { // it starts soon enough, and those behind it would start before the answer
 		return nil, at
 	}
 	return first.callers[0], at
+}
+
+// first returns the group with the first place of those that can come forward with so many free units.
+func (q *queue) first(now time.Time, free int64) (first *group) {
+	for _, g := range q.groups {
+		switch p := &g.places[0]; {
+		case g.fixed, len(g.wants) > 1 && q.rests.After(now), enough(g.wants[g.main].Cost) > free:
+		case slices.ContainsFunc(p.sets, func(s driver.Settlement) bool { return s.Source != driver.FromStore }):
+		case first == nil || p.starts.Before(first.places[0].starts):
+			first = g
+		}
+	}
+	return first
 }
 
 func add(a, b int64) int64 { return min(a+min(b, MaxUnits), MaxUnits) }
@@ -158,15 +159,19 @@ func (q *queue) booked(p *place, subject int) {
 		}
 	}
 	q.gaps = slices.DeleteFunc(q.gaps, func(g gap) bool { return g.units <= 0 })
-	if surely && set.Delay > 0 {
-		q.free = min(q.free, enough(set.Cost)-1)
+	if surely && set.Delay > 0 && q.free >= set.Cost {
+		q.free = enough(set.Cost) - 1
+	} else if surely && set.Delay > 0 && q.free >= enough(set.Cost) {
+		q.lacks, q.until = q.first(q.heard, MaxUnits), set.Cost
 	}
 }
 
 // noRoom records that the store had no room for a request over one subject or several. For several it may be another subject
 // that has none: then those who wait for this one alone ask before they do.
-// Units that came back after it was asked, beside the free ones of then, may make room with what it had left.
-func (q *queue) noRoom(want *driver.Request, now time.Time, subjects int, free int64) {
+// What was free when it was asked is kept for the first caller, to start with what comes back later. If that covered its cost, others have
+// got it; but units that came back after it was asked may make room with what it had left.
+func (q *queue) noRoom(g *group, now time.Time, free int64) {
+	want, subjects := &g.wants[g.main], len(g.wants)
 	first, last := pauses(want)
 	q.rest = min(max(bringAgain*q.rest, first), last)
 	if subjects > 1 && q.alone() {
@@ -174,8 +179,14 @@ func (q *queue) noRoom(want *driver.Request, now time.Time, subjects int, free i
 		return
 	}
 	q.tried, q.heard, q.found = now, now, false
-	if q.free = max(0, q.free-free); q.free > 0 {
-		q.free = add(q.free, min(free, want.Cost-1))
+	q.lacks, q.until = q.first(now, MaxUnits), want.Cost
+	switch came := q.free - free; {
+	case q.lacks != nil && q.lacks != g:
+		q.until = enough(q.lacks.wants[q.lacks.main].Cost)
+	case free >= want.Cost && came > 0:
+		q.free, q.lacks = add(came, want.Cost-1), nil
+	case free >= want.Cost:
+		q.free, q.lacks = 0, nil
 	}
 }
 
@@ -327,7 +338,7 @@ func (qs *queues) bring(ctx context.Context, w *waiter) (due <-chan time.Time) {
 			q.rest = (q.rest * 3 / 4).Truncate(time.Microsecond)
 		}
 		q.tried, q.heard, q.found = now, now, q.free < enough(main.Cost)
-		q.free = max(0, q.free-main.Cost)
+		q.free, q.lacks = max(0, q.free-main.Cost), nil
 		if leaves := at + main.Policy.Limits[w.parts[g.main].fullest()].Window; leaves > left.at && !raised {
 			left = gap{at: leaves, starts: now.Add(micros(leaves - at)), units: main.Cost, behind: at}
 		}
@@ -340,7 +351,7 @@ func (qs *queues) bring(ctx context.Context, w *waiter) (due <-chan time.Time) {
 		q.tried, q.heard = now, now
 		g.out(n, n)
 	default:
-		q.noRoom(main, now, len(sets), free)
+		q.noRoom(g, now, free)
 	}
 	qs.schedule(g)
 	return nil

@@ -214,6 +214,39 @@ func TestUnitsThatComeBackWhileTheStoreIsAsked(t *testing.T) {
 	}
 }
 
+// Units come back in pieces, none of which is enough for the first caller: it starts with the last of them. The store is asked once
+// or twice, and once more for a smaller call behind it, which could only start later than booked or delay the first.
+func TestUnitsThatComeBackInPieces(t *testing.T) {
+	for _, pieces := range [][]int64{{100}, {95, 5}, {90, 1, 1, 1, 1, 1, 5}, {50, 30, 20}, {15, 80, 5}} {
+		for _, small := range []int{0, 1} {
+			synctest.Test(t, func(t *testing.T) {
+				store := newBookStore()
+				l := newLimiter(t, store, nil, sash.Every(100, time.Hour))
+				var charged []*sash.Reservation
+				for _, units := range pieces {
+					charged = append(charged, book(t, l, "k", units))
+				}
+				w := newWaiters(l)
+				w.call(t.Context(), 0, 100)
+				for range small {
+					w.call(t.Context(), 1, 10)
+				}
+				for _, r := range charged {
+					time.Sleep(100 * time.Millisecond)
+					report(t, r.Cancel(t.Context()))
+				}
+				synctest.Wait()
+				w.mu.Lock()
+				if n := store.questions.Load(); len(w.order) != 1 || w.order[0] != 0 || n > int64(2+small) {
+					t.Errorf("%v, and %d behind: %v start after %d questions", pieces, small, w.order, n)
+				}
+				w.mu.Unlock()
+				w.group.Wait()
+			})
+		}
+	}
+}
+
 // When the store fails while the first asks to start now, only its caller fails, though the store had room of which nobody knew here
 // or the first place is far away: the rest wait as booked.
 func TestAShortFailureCostsOneWaiter(t *testing.T) {
