@@ -348,35 +348,43 @@ func TestThoseBehindACallerWhoCameForwardMoveUp(t *testing.T) {
 	}
 }
 
-// A settlement has a second, also of a booking that the store is just asked to bring forward.
-func TestSettlingABookingThatIsBroughtForwardTakesASecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, hangs := memstore.New(nil), atomic.Bool{}
-		l := newLimiter(t, drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
-			if kind := b.Ops[0].Kind; hangs.Load() && (kind == driver.Extend || kind == driver.Settle) {
-				<-ctx.Done()
-				return ctx.Err()
+// A settlement has a second, also of a booking that the store is being asked to bring forward, and can be repeated. Release, which tries
+// once, has a second after that.
+func TestABookingIsSettledWhileItIsBroughtForward(t *testing.T) {
+	for _, release := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			inner, hangs := memstore.New(nil), atomic.Bool{}
+			l := newLimiter(t, drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+				if kind := b.Ops[0].Kind; hangs.Load() && (kind == driver.Extend || kind == driver.Settle) {
+					<-ctx.Done()
+				}
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				return inner.Do(ctx, b)
+			}), nil, sash.PerMinute(1))
+			book(t, l, "k", 1)
+			waits := book(t, l, "k", 1)
+			var group sync.WaitGroup
+			group.Go(func() { _ = waits.Wait(t.Context()) })
+			synctest.Wait()
+			hangs.Store(true)
+			must(l.Reward(t.Context(), "k", 1))(t)
+			synctest.Wait() // the store is asked
+			began := time.Now()
+			if release {
+				time.AfterFunc(time.Second/2, func() { hangs.Store(false) })
+				report(t, waits.Release(t.Context()))
+			} else if err := waits.Settle(t.Context(), 0); !errors.Is(err, sash.ErrUnavailable) || time.Since(began) != time.Second {
+				t.Errorf("%v after %v", err, time.Since(began))
 			}
-			return inner.Do(ctx, b)
-		}), nil, sash.PerMinute(1))
-		book(t, l, "k", 1)
-		waits := book(t, l, "k", 1)
-		var group sync.WaitGroup
-		group.Go(func() { _ = waits.Wait(t.Context()) })
-		synctest.Wait()
-		hangs.Store(true)
-		must(l.Reward(t.Context(), "k", 1))(t)
-		synctest.Wait() // the store is asked
-		began := time.Now()
-		if err := waits.Settle(t.Context(), 0); !errors.Is(err, sash.ErrUnavailable) || time.Since(began) != time.Second {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-		hangs.Store(false)
-		if err := waits.Settle(t.Context(), 0); err != nil || remaining(t, l, "k") != 1 {
-			t.Errorf("settling again: %v, and %d left", err, remaining(t, l, "k"))
-		}
-		group.Wait()
-	})
+			hangs.Store(false)
+			if err := waits.Settle(t.Context(), 0); err != nil || remaining(t, l, "k") != 1 {
+				t.Errorf("settling again: %v, and %d left", err, remaining(t, l, "k"))
+			}
+			group.Wait()
+		})
+	}
 }
 
 // The store is not asked for a caller whose place is about to begin, so it starts in time, whenever the queue began to ask.

@@ -307,7 +307,7 @@ func settle(ctx context.Context, reservations []*Reservation, actual []int64) er
 	var pending []*Reservation
 	var starts []time.Time
 	b := driver.Batch{Mode: driver.Each}
-	deadline := time.Now().Add(settleTime) // also of those that are just brought forward
+	deadline := time.Now().Add(settleTime) // also while one is being brought forward
 	for i, r := range reservations {
 		units := int64(0)
 		if actual != nil {
@@ -322,6 +322,9 @@ func settle(ctx context.Context, reservations []*Reservation, actual []int64) er
 		return nil
 	}
 	l := pending[0].limiter
+	if actual == nil { // it is tried once, so it has a second of its own
+		deadline = time.Now().Add(settleTime)
+	}
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	defer cancel()
 	// The context outlives the caller, so any error is the store's.
