@@ -26,17 +26,18 @@ type group struct {
 	main    int              // the subject that has least left, in whose queue the group is
 	callers []*waiter
 	places  []place // by at, and so by starts; as many as there are callers
-	timer   *time.Timer
-	fixed   bool  // the store does not bring its places forward
-	newest  place // the last that was booked
+	fixed   bool    // the store does not bring its places forward
+	newest  place   // the last that was booked
 }
 
-// A place is what was booked for one caller.
+// A place is an instant that was booked for one caller, for all of its reservations.
 type place struct {
-	at     int64               // on the store's clock
-	starts time.Time           // on this process's clock
-	took   time.Duration       // how long the answer took, by which it may start earlier
-	sets   []driver.Settlement // of each reservation of the caller
+	at     int64         // on the store's clock
+	starts time.Time     // on this process's clock, at the latest
+	took   time.Duration // how long the answer took, by which it may start earlier
+	delay  int64         // from the decision, in microseconds
+	source driver.Source // who booked it
+	raised bool          // the limits were raised since
 }
 
 // mostJitter is by how much clocks may move between two bookings of a group.
@@ -53,7 +54,7 @@ type waiter struct {
 	parts  []*Reservation
 	group  *group
 	done   chan struct{} // closed when the caller has left the group, with a place for itself
-	look   chan struct{} // holds one value when the caller may be the first, or may have its place brought forward
+	look   chan struct{} // holds one value when the caller may have become the first of its group, or may be brought forward
 	err    error         // why it does not start
 	moving chan struct{} // holds a value while its place is brought forward or settled
 }
@@ -62,7 +63,7 @@ func (r *Reservation) waitInGroup(ctx context.Context) error {
 	qs := r.limiter.queues
 	w := qs.enter(r.all)
 	for {
-		due := qs.bring(ctx, w)
+		due := qs.step(ctx, w)
 		select {
 		case <-w.done:
 			if w.err != nil {
@@ -78,16 +79,16 @@ func (r *Reservation) waitInGroup(ctx context.Context) error {
 	}
 }
 
-// groupOf returns the last group of bookings that can stand in for those of a place. The caller holds the mutex.
-func (qs *queues) groupOf(p *place) *group {
-	for i := range p.sets {
-		q := qs.byKey[p.sets[i].Key]
+// groupOf returns the last group of bookings that can stand in for those of a caller. The caller holds the mutex.
+func (qs *queues) groupOf(parts []*Reservation) *group {
+	for _, r := range parts {
+		q := qs.byKey[r.set.Key]
 		if q == nil {
 			continue
 		}
 		for _, g := range slices.Backward(q.groups) {
-			if slices.EqualFunc(g.wants, p.sets, func(want driver.Request, set driver.Settlement) bool {
-				return want.Key == set.Key && want.Cost == set.Cost && want.Policy.Equal(set.Policy)
+			if slices.EqualFunc(g.wants, parts, func(want driver.Request, r *Reservation) bool {
+				return want.Key == r.set.Key && want.Cost == r.set.Cost && want.Policy.Equal(r.set.Policy)
 			}) {
 				return g
 			}
@@ -105,14 +106,13 @@ func (qs *queues) trade(ctx context.Context, parts []*Reservation, within int64)
 	if len(qs.byKey) == 0 {
 		return
 	}
-	t := waiter{parts: parts}
-	p, _ := t.place()
-	for i := range p.sets {
-		if q := qs.byKey[p.sets[i].Key]; q != nil {
-			q.booked(&p, i)
+	p, _ := placeOf(parts)
+	for _, r := range parts {
+		if q := qs.byKey[r.set.Key]; q != nil {
+			q.booked(&p, &r.set.Request, len(parts))
 		}
 	}
-	g := qs.groupOf(&p)
+	g := qs.groupOf(parts)
 	for g != nil && g.queue.away == g {
 		q, back := g.queue, g.queue.back
 		q.trades++
@@ -129,7 +129,7 @@ func (qs *queues) trade(ctx context.Context, parts []*Reservation, within int64)
 		if q.away == g && q.back == back {
 			return
 		}
-		g = qs.groupOf(&p)
+		g = qs.groupOf(parts)
 	}
 	if g == nil || g.newest.jumped(&p) {
 		return
@@ -145,7 +145,7 @@ func (qs *queues) trade(ctx context.Context, parts []*Reservation, within int64)
 	first := g.before(p.at)
 	g.places = slices.Insert(g.places, first, p)
 	g.steady(first)
-	t.have(g.places[n+1])
+	have(parts, g.places[n+1])
 	for _, r := range parts {
 		r.result.Delay = max(0, time.Until(r.starts))
 	}
@@ -166,12 +166,12 @@ func (qs *queues) enter(parts []*Reservation) *waiter {
 		return w
 	}
 	w := &waiter{parts: parts, done: make(chan struct{}), look: make(chan struct{}, 1), moving: make(chan struct{}, 1)}
-	p, settled := w.place()
+	p, settled := placeOf(parts)
 	if parts[0].waiter = w; settled { // it keeps its own place
 		close(w.done)
 		return w
 	}
-	g := qs.groupOf(&p)
+	g := qs.groupOf(parts)
 	if g == nil || g.newest.jumped(&p) {
 		g = qs.begin(parts, p)
 	}
@@ -184,14 +184,13 @@ func (qs *queues) enter(parts []*Reservation) *waiter {
 // begin begins a group with the place of its first caller, in the queue of the subject that has least left for its cost.
 func (qs *queues) begin(parts []*Reservation, p place) *group {
 	g := &group{newest: p, fixed: parts[0].limiter.store.Powers()&driver.CanExtend == 0}
-	left := func(i int) float64 { return float64(parts[i].result.Remaining) / float64(p.sets[i].Cost) }
-	for i := range p.sets {
-		g.wants = append(g.wants, p.sets[i].Request)
+	left := func(i int) float64 { return float64(parts[i].result.Remaining) / float64(parts[i].set.Cost) }
+	for i, r := range parts {
+		g.wants = append(g.wants, r.set.Request)
 		if left(i) < left(g.main) {
 			g.main = i
 		}
 	}
-	g.timer = time.AfterFunc(time.Until(p.starts), func() { qs.start(g) })
 	want := &g.wants[g.main]
 	g.queue = qs.of(want.Key)
 	if len(g.queue.groups) == 0 {
@@ -210,12 +209,11 @@ func (g *group) steady(n int) {
 	}
 }
 
-// place returns the place of a caller, and whether one of its reservations was settled. The caller holds the mutex.
-func (w *waiter) place() (p place, settled bool) {
-	for _, r := range w.parts {
+// placeOf returns the place of a caller, and whether one of its reservations was settled. The caller holds the mutex.
+func placeOf(parts []*Reservation) (p place, settled bool) {
+	for _, r := range parts {
 		r.mu.Lock()
-		p.at, p.starts, p.took, settled = r.set.At, r.starts, r.took, settled || r.decided
-		p.sets = append(p.sets, r.set)
+		p, settled = r.place, settled || r.decided
 		r.mu.Unlock()
 	}
 	return p, settled
@@ -231,36 +229,26 @@ func (g *group) in(n int, w *waiter, p place) {
 func (g *group) out(caller, place int) {
 	w, p := g.callers[caller], g.places[place]
 	g.callers, g.places = slices.Delete(g.callers, caller, caller+1), slices.Delete(g.places, place, place+1)
-	w.have(p)
+	have(w.parts, p)
 	close(w.done)
 }
 
-// have makes a place that of the caller's reservations, under their own limits.
-func (w *waiter) have(p place) {
-	for i, r := range w.parts {
-		set := p.sets[i]
+// have makes a place that of the reservations of a caller. The caller holds the mutex.
+func have(parts []*Reservation, p place) {
+	for _, r := range parts {
 		r.mu.Lock()
-		set.Request = r.set.Request
-		r.starts, r.took, r.set, r.result.At = p.starts, p.took, set, time.UnixMicro(p.at)
+		r.place, r.result.At = p, time.UnixMicro(p.at)
+		r.set.At, r.set.Delay, r.set.Source = p.at, p.delay, p.source
 		r.mu.Unlock()
 	}
 }
 
-func (qs *queues) start(g *group) {
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	for now := time.Now(); len(g.places) > 0 && !g.places[0].starts.After(now); {
-		g.out(0, 0)
-	}
-	qs.schedule(g)
-}
-
-// schedule sets the timer of a group for its first place, or forgets it if it is empty. The caller holds the mutex.
+// schedule wakes the first caller of a group, or forgets the group if it is empty. The caller holds the mutex.
 func (qs *queues) schedule(g *group) {
 	q := g.queue
-	if len(g.places) > 0 {
-		g.timer.Reset(time.Until(g.places[0].starts))
-	} else if g.timer.Stop(); q.away != g { // else it may come back
+	if len(g.callers) > 0 {
+		signal(g.callers[0].look)
+	} else if q.away != g { // else its caller may come back
 		q.groups = slices.DeleteFunc(q.groups, func(other *group) bool { return other == g })
 		qs.tidy(q)
 	}

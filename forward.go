@@ -105,8 +105,7 @@ func (q *queue) next(now time.Time) (w *waiter, at time.Time) {
 func (q *queue) first(now time.Time, free int64) (first *group) {
 	for _, g := range q.groups {
 		switch p := &g.places[0]; {
-		case g.fixed, len(g.wants) > 1 && q.rests.After(now), enough(g.wants[g.main].Cost) > free:
-		case slices.ContainsFunc(p.sets, func(s driver.Settlement) bool { return s.Source != driver.FromStore }):
+		case g.fixed, p.source != driver.FromStore, len(g.wants) > 1 && q.rests.After(now), enough(g.wants[g.main].Cost) > free:
 		case first == nil || p.starts.Before(first.places[0].starts):
 			first = g
 		}
@@ -142,27 +141,28 @@ func (q *queue) gain(g gap) {
 // booked records a booking under the limits of a group, for which the store has just looked for the earliest instant: it fills a
 // gap there, and before it no gap has room for its cost, if it is of this subject alone or nobody else waits for that, and no units came
 // back while it was asked. A store looks at no gap that is far away.
-func (q *queue) booked(p *place, subject int) {
-	set := &p.sets[subject]
-	n := slices.IndexFunc(q.groups, func(g *group) bool { return g.wants[g.main].Policy.Equal(set.Policy) })
+func (q *queue) booked(p *place, want *driver.Request, subjects int) {
+	n := slices.IndexFunc(q.groups, func(g *group) bool { return g.wants[g.main].Policy.Equal(want.Policy) })
 	if n < 0 {
 		return
 	}
 	q.heard = time.Now()
-	surely := (len(p.sets) == 1 || !q.alone()) && !q.came.After(p.starts.Add(-micros(set.Delay)-p.took))
+	surely := (subjects == 1 || !q.alone()) && !q.came.After(p.starts.Add(-micros(p.delay)-p.took))
 	for i := range q.gaps {
 		switch g := &q.gaps[i]; {
 		case surely && g.behind == 0 && g.at < p.at && q.groups[n].before(g.at) <= nearGaps:
-			g.units = min(g.units, set.Cost-1)
+			g.units = min(g.units, want.Cost-1)
 		case g.at == p.at:
-			g.units -= set.Cost
+			g.units -= want.Cost
 		}
 	}
 	q.gaps = slices.DeleteFunc(q.gaps, func(g gap) bool { return g.units <= 0 })
-	if surely && set.Delay > 0 && q.free >= set.Cost {
-		q.free = enough(set.Cost) - 1
-	} else if surely && set.Delay > 0 && q.free >= enough(set.Cost) {
-		q.lacks, q.until = q.first(q.heard, MaxUnits), set.Cost
+	switch {
+	case !surely || p.delay == 0:
+	case q.free >= want.Cost:
+		q.free = enough(want.Cost) - 1
+	case q.free >= enough(want.Cost):
+		q.lacks, q.until = q.first(q.heard, MaxUnits), want.Cost
 	}
 }
 
@@ -258,6 +258,9 @@ func (qs *queues) raise(key string, from, to *policy) {
 			continue
 		}
 		g.wants[0].Policy = &to.Policy
+		for i := range g.places {
+			g.places[i].raised = true
+		}
 		n := slices.IndexFunc(q.groups, func(o *group) bool {
 			same := len(o.wants) == 1 && o.wants[0].Cost == g.wants[0].Cost && o.wants[0].Policy.Equal(&to.Policy)
 			return same && o != g && !g.newest.jumped(&o.newest)
@@ -279,10 +282,11 @@ func (qs *queues) raise(key string, from, to *policy) {
 	}
 }
 
-// bring asks the store to bring the place of the first caller forward to now, if it is time, and returns when to try again, if the caller
-// is not woken before. The caller is not in the group meanwhile. If the store fails, nobody knows when the place is: the caller gets the
-// error, and the key asks as seldom as one to which no units came back until some do.
-func (qs *queues) bring(ctx context.Context, w *waiter) (due <-chan time.Time) {
+// step starts the callers of a group whose places have begun, if the caller is the first, or asks the store to bring its place forward to
+// now, if it is time. It returns when to try again, if the caller is not woken before. The caller is not in the group while the store is
+// asked. If the store fails, nobody knows when the place is: the caller gets the error, and the key asks as seldom as one to which no units
+// came back until some do.
+func (qs *queues) step(ctx context.Context, w *waiter) (due <-chan time.Time) {
 	w.moving <- struct{}{}
 	defer func() { <-w.moving }()
 	qs.mu.Lock()
@@ -290,20 +294,26 @@ func (qs *queues) bring(ctx context.Context, w *waiter) (due <-chan time.Time) {
 	if w.number() != 0 {
 		return nil
 	}
-	g := w.group
+	now, g := time.Now(), w.group
 	q, p, main := g.queue, g.places[0], &g.wants[g.main]
-	if next, at := q.next(time.Now()); next != w {
-		q.wake()
+	if !p.starts.After(now) {
+		for len(g.places) > 0 && !g.places[0].starts.After(now) {
+			g.out(0, 0)
+		}
+		qs.schedule(g)
 		return nil
-	} else if d := time.Until(at); d > 0 {
-		return time.After(d)
 	}
-	sets := slices.Clone(p.sets)
-	for i := range sets {
-		sets[i].Delay = max(sets[i].Delay, 1)
+	if next, at := q.next(now); next != w {
+		q.wake()
+		return time.After(p.starts.Sub(now))
+	} else if at.After(now) {
+		return time.After(at.Sub(now)) // before the place begins
 	}
-	raised := !sets[g.main].Policy.Equal(main.Policy) // since it was booked
-	sets[g.main].Policy = main.Policy
+	var sets []driver.Settlement
+	for _, want := range g.wants {
+		sets = append(sets, driver.Settlement{Request: want, At: p.at, Delay: max(p.delay, 1), Source: p.source})
+	}
+	policy := main.Policy
 	g.callers, g.places = g.callers[1:], g.places[1:]
 	q.away, q.back = g, make(chan struct{})
 	free := q.free
@@ -321,13 +331,10 @@ func (qs *queues) bring(ctx context.Context, w *waiter) (due <-chan time.Time) {
 	qs.mu.Lock()
 	q.away = nil
 	close(q.back)
-	now := time.Now()
+	now = time.Now()
 	left := gap{at: p.at, starts: p.starts, units: main.Cost}
-	if at != 0 {
-		for i := range sets {
-			sets[i].At, sets[i].Delay = at, 0
-		}
-		p = place{at: at, starts: now, sets: sets}
+	if p.raised = p.raised || main.Policy != policy; at != 0 {
+		p = place{at: at, starts: now, source: p.source, raised: p.raised}
 	}
 	n := g.before(p.at - 1) // it was the first
 	g.in(n, w, p)
@@ -339,7 +346,7 @@ func (qs *queues) bring(ctx context.Context, w *waiter) (due <-chan time.Time) {
 		}
 		q.tried, q.heard, q.found = now, now, q.free < enough(main.Cost)
 		q.free, q.lacks = max(0, q.free-main.Cost), nil
-		if leaves := at + main.Policy.Limits[w.parts[g.main].fullest()].Window; leaves > left.at && !raised {
+		if leaves := at + main.Policy.Limits[w.parts[g.main].fullest()].Window; leaves > left.at && !p.raised {
 			left = gap{at: leaves, starts: now.Add(micros(leaves - at)), units: main.Cost, behind: at}
 		}
 		q.gain(left)

@@ -77,9 +77,9 @@ func (qs *queues) of(key string) *queue {
 	return q
 }
 
-// tidy forgets a queue that is empty, unless a late timer finds another in its place. The caller holds the mutex.
+// tidy forgets a queue that is empty. The caller holds the mutex.
 func (qs *queues) tidy(q *queue) {
-	if len(q.asking) == 0 && len(q.groups) == 0 && qs.byKey[q.key] == q {
+	if len(q.asking) == 0 && len(q.groups) == 0 {
 		delete(qs.byKey, q.key)
 	}
 }

@@ -29,16 +29,15 @@ type Reservation struct {
 	limiter *Limiter
 	subject string         // the key in the store
 	all     []*Reservation // those that are waited for together
-	books   bool           // it may have been booked, and its place may be in a queue
+	books   bool           // it may have been booked, and wait in a queue
 	came    int64          // when the store decided, on its clock
 	id      string         // of the settlement, if the call may be repeated: one ID, so that it is applied once
 	waiter  *waiter        // of a caller who waits, kept by the first of all: guarded by the mutex of the queues
 
 	mu      sync.Mutex
 	result  Result            // its At is guarded by mu, the rest does not change
-	starts  time.Time         // guarded by mu: on this process's clock, at the latest
-	took    time.Duration     // guarded by mu: how long the answer took, by which it may start earlier
-	set     driver.Settlement // guarded by mu
+	place                     // guarded by mu: of a call that may have been booked
+	set     driver.Settlement // its Request does not change, the rest is guarded by mu
 	decided bool              // guarded by mu: set.Units is final
 	done    bool              // guarded by mu: nothing is left to settle
 }
@@ -163,7 +162,7 @@ func (l *Limiter) reservation(calls []call) *Reservation {
 			r.id = fmt.Sprintf("%s@%d", c.id, r.set.At)
 		}
 		if r.books {
-			r.starts, r.took = now.Add(c.result.Delay), now.Sub(c.asked)
+			r.place = place{at: r.set.At, starts: now.Add(c.result.Delay), took: now.Sub(c.asked), delay: r.set.Delay, source: r.set.Source}
 		}
 		all[i], r.Parts = r, all[i:i+1]
 	}
