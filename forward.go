@@ -161,7 +161,7 @@ func (q *queue) booked(p *place, want *driver.Request, subjects int) {
 	case !surely || p.delay == 0:
 	case q.free >= want.Cost:
 		q.free = enough(want.Cost) - 1
-	case q.free >= enough(want.Cost):
+	case q.free >= enough(want.Cost) && q.away == nil:
 		q.lacks, q.until = q.first(q.heard, MaxUnits), want.Cost
 	}
 }
@@ -344,7 +344,7 @@ func (qs *queues) step(ctx context.Context, w *waiter) (due <-chan time.Time) {
 		if q.rest = min(q.rest, first); q.found { // where there was room twice there may be more, as where many start early
 			q.rest = (q.rest * 3 / 4).Truncate(time.Microsecond)
 		}
-		q.tried, q.heard, q.found = now, now, q.free < enough(main.Cost)
+		q.tried, q.heard, q.found = now, now, q.free < enough(main.Cost) || q.lacks == g && q.free < q.until
 		q.free, q.lacks = max(0, q.free-main.Cost), nil
 		if leaves := at + main.Policy.Limits[w.parts[g.main].fullest()].Window; leaves > left.at && !p.raised {
 			left = gap{at: leaves, starts: now.Add(micros(leaves - at)), units: main.Cost, behind: at}
