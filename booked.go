@@ -9,25 +9,24 @@ import (
 	"example.com/sash/driver"
 )
 
-// A group is the callers of a queue whose bookings are for the same keys under the same limits at the same costs. Their places belong
-// to the group:
+// A group is the callers of a queue whose bookings have the same keys, limits and costs. Their places belong to the group:
 //
 //	callers   a  b  c  d
 //	places    1  2  3  4      in the order of their instants: each caller has the place below it
 //
-// When b leaves, the group gives back its last place, 4, and c and d start at 2 and 3. So there is no gap that nobody fills:
-// the next caller is booked where the last one was. A newcomer comes in with its place, behind those whose places are not
-// later. So the place of a caller who stays only ever moves forward, and callers start in the order in which they came in.
+// When b leaves, the group gives back its last place, 4, and c and d start at 2 and 3. So no gap stays empty: the next caller
+// is booked where the last one was. A newcomer brings its place and stands behind the callers whose places are not later. So the
+// place of a caller who stays only moves forward, and callers start in the order in which they came.
 //
-// When the store's clock jumps, places from before and after it cannot stand in for one another, and newcomers begin another group.
+// When the store's clock jumps, places booked before and after the jump are not interchangeable, and newcomers begin another group.
 type group struct {
 	queue   *queue
-	wants   []driver.Request // of each caller; limits of the main subject are those to which they were raised
-	main    int              // the subject that has least left, in whose queue the group is
+	wants   []driver.Request // what each caller requests; the main subject's limits are replaced when they are raised
+	main    int              // the subject with the least left, in whose queue the group is
 	callers []*waiter
-	places  []place // by at, and so by starts; as many as there are callers
-	fixed   bool    // the store does not bring its places forward
-	newest  place   // the last that was booked
+	places  []place // sorted by at, and so by starts; one for each caller
+	fixed   bool    // the store cannot bring these places forward
+	newest  place   // the one that was booked last
 }
 
 // A place is an instant that was booked for one caller, for all of its reservations.
@@ -40,7 +39,7 @@ type place struct {
 	raised bool          // the limits were raised since
 }
 
-// mostJitter is by how much clocks may move between two bookings of a group.
+// mostJitter is the most that clocks may drift apart between two bookings of a group.
 const mostJitter = 2 * time.Millisecond
 
 // jumped reports whether the store's clock has jumped between this booking and a later one.
@@ -97,9 +96,9 @@ func (qs *queues) groupOf(parts []*Reservation) *group {
 	return nil
 }
 
-// trade gives those who wait in a group the place of a new booking of the same kind, which may be in a gap before them, and
-// the booking the last one of the group that is within as many microseconds. So it overtakes nobody who starts within that time.
-// It waits for a caller who is out of the group while its place is brought forward, which takes a second at most.
+// trade exchanges the place of a new booking, which may be in a gap, for the last place of its group that begins within so many
+// microseconds; the callers in between move up. So the newcomer overtakes nobody who starts within that time. If a caller of the
+// group is being brought forward, trade waits for it, a second at most.
 func (qs *queues) trade(ctx context.Context, parts []*Reservation, within int64) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -137,7 +136,7 @@ func (qs *queues) trade(ctx context.Context, parts []*Reservation, within int64)
 	n, came := g.before(parts[0].came+within)-1, parts[0].came
 	latest := time.Now().Add(time.Duration(within) * time.Microsecond)
 	for ; n >= 0 && g.places[n].at > p.at && (g.callers[n].parts[0].came > came || g.places[n].starts.After(latest)); n-- {
-		continue // its caller came later, and its answer overtook this one; or it starts too late
+		continue // the caller there came later and was answered first, or starts too late for the newcomer
 	}
 	if n < 0 || g.places[n].at <= p.at {
 		return
@@ -153,12 +152,12 @@ func (qs *queues) trade(ctx context.Context, parts []*Reservation, within int64)
 	qs.schedule(g)
 }
 
-// before returns how many places are not later than an instant. The caller holds the mutex.
+// before returns the number of places that are not later than an instant. The caller holds the mutex.
 func (g *group) before(at int64) int {
 	return sort.Search(len(g.places), func(i int) bool { return g.places[i].at > at })
 }
 
-// enter puts a caller with its place into its group. It is put into a queue once.
+// enter puts a caller with its place into its group, unless it has been in one before.
 func (qs *queues) enter(parts []*Reservation) *waiter {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -181,7 +180,7 @@ func (qs *queues) enter(parts []*Reservation) *waiter {
 	return w
 }
 
-// begin begins a group with the place of its first caller, in the queue of the subject that has least left for its cost.
+// begin begins a group for a caller, in the queue of the subject with the least left for its cost.
 func (qs *queues) begin(parts []*Reservation, p place) *group {
 	g := &group{newest: p, fixed: parts[0].limiter.store.Powers()&driver.CanExtend == 0}
 	left := func(i int) float64 { return float64(parts[i].result.Remaining) / float64(parts[i].set.Cost) }
@@ -200,7 +199,7 @@ func (qs *queues) begin(parts []*Reservation, p place) *group {
 	return g
 }
 
-// steady makes the place with a number begin no later than the next, where an answer that took long made it late.
+// steady makes no place up to a number begin later than the one after it, as a slow answer may have made it.
 func (g *group) steady(n int) {
 	for i := min(n+1, len(g.places)-1); i > 0; i-- {
 		if last := &g.places[i-1]; last.starts.After(g.places[i].starts) {
@@ -219,13 +218,13 @@ func placeOf(parts []*Reservation) (p place, settled bool) {
 	return p, settled
 }
 
-// in puts a caller with its place into the group, the place in front of the one with a number. The caller holds the mutex.
+// in inserts a caller and its place into the group at an index. The caller holds the mutex.
 func (g *group) in(n int, w *waiter, p place) {
 	g.callers, g.places = slices.Insert(g.callers, n, w), slices.Insert(g.places, n, p)
 	g.steady(n)
 }
 
-// out takes a caller out of the group with a place, by their numbers. The caller holds the mutex.
+// out removes a caller and a place, each by its index, and gives the place to the caller. The caller holds the mutex.
 func (g *group) out(caller, place int) {
 	w, p := g.callers[caller], g.places[place]
 	g.callers, g.places = slices.Delete(g.callers, caller, caller+1), slices.Delete(g.places, place, place+1)
@@ -233,7 +232,7 @@ func (g *group) out(caller, place int) {
 	close(w.done)
 }
 
-// have makes a place that of the reservations of a caller. The caller holds the mutex.
+// have gives a place to the reservations of a caller. The caller holds the mutex.
 func have(parts []*Reservation, p place) {
 	for _, r := range parts {
 		r.mu.Lock()
@@ -255,8 +254,8 @@ func (qs *queues) schedule(g *group) {
 	q.wake()
 }
 
-// giveUp takes out a caller whose context has ended, with the last place of the group, to give it back. A caller whose turn
-// has just come has its own.
+// giveUp removes a caller whose context has ended, with the last place of the group, to give that back. A caller whose turn has just come
+// has left already, with its own place.
 func (qs *queues) giveUp(w *waiter) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -267,8 +266,8 @@ func (qs *queues) giveUp(w *waiter) {
 	}
 }
 
-// stepOut takes the caller of a reservation that is about to be settled out of its group, with the place that it would have
-// had. It holds the mutex until the function that it returns is called.
+// stepOut removes the caller of a reservation that is about to be settled from its group, with the place that it would have had. The mutex
+// is held until the returned function is called.
 func (qs *queues) stepOut(r *Reservation) (unlock func()) {
 	qs.mu.Lock()
 	w := r.all[0].waiter
@@ -288,7 +287,7 @@ func (qs *queues) stepOut(r *Reservation) (unlock func()) {
 	}
 }
 
-// number returns the number of a caller in its group: -1 when it has left. The caller holds the mutex.
+// number returns the index of a caller in its group, or -1 when it has left. The caller holds the mutex.
 func (w *waiter) number() int {
 	if w.group == nil {
 		return -1
