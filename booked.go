@@ -27,6 +27,7 @@ type group struct {
 	places  []place // sorted by at, and so by starts; one for each caller
 	fixed   bool    // the store cannot bring these places forward
 	newest  place   // the one that was booked last
+	raised  bool    // the main subject's limits were raised since places were booked
 }
 
 // A place is an instant that was booked for one caller, for all of its reservations.
@@ -36,7 +37,6 @@ type place struct {
 	took   time.Duration // how long the answer took, by which it may start earlier
 	delay  int64         // from the decision, in microseconds
 	source driver.Source // who booked it
-	raised bool          // the limits were raised since
 }
 
 // mostJitter is the most that clocks may drift apart between two bookings of a group.

@@ -101,8 +101,7 @@ func (c *call) book(within time.Duration) {
 	c.Within, c.asked = max(0, min(within.Microseconds(), driver.MaxAhead)), time.Now()
 }
 
-// calls checks the subjects of one decision and appends their calls. For a choice it begins at a random subject, and leaves out those
-// that can never be charged.
+// calls checks the subjects of one decision and appends their calls: for a choice, from a random subject on, those that can ever be charged.
 func (l *Limiter) calls(calls []call, mode driver.Mode, subjects []Subject) ([]call, error) {
 	n, most, first := len(subjects), MaxSubjects, 0
 	if mode == driver.Any {
@@ -157,8 +156,8 @@ func (l *Limiter) one(ctx context.Context, c call) (Result, error) {
 	return calls[0].result, nil
 }
 
-// decide has the store carry out calls together, and returns them with their results. Of a choice it returns only the chosen call, and of
-// a refusal in several steps only the refused one.
+// decide has the store carry out calls together, and returns them with their results: only the chosen one, and after a refusal in several
+// steps only the refused one.
 func (l *Limiter) decide(ctx context.Context, mode driver.Mode, calls []call) (decided []call, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, storeError(ctx, err)

@@ -30,8 +30,7 @@ type forward struct {
 	gaps   []gap     // sorted by instant
 	came   time.Time // when units or a place came back last
 
-	polls bool          // units came back now, so other processes may give some back, too
-	found bool          // the store had room that was not known here
+	polls bool          // units came back now, or the store had room that was not known here, so other processes may give some back, too
 	tried time.Time     // when the store was asked last
 	heard time.Time     // when the store was asked last or a booking showed where it has room
 	rest  time.Duration // from tried until the store is asked again
@@ -83,7 +82,7 @@ func (q *queue) next(now time.Time) (w *waiter, at time.Time) {
 	} else {
 		at = first.places[0].starts
 		half := time.Duration(first.wants[first.main].Policy.Longest()) * time.Microsecond / 2
-		if q.polls || q.found {
+		if q.polls {
 			at = q.tried.Add(q.rest)
 		} else if first.places[0].starts.Sub(now) > half {
 			at = q.heard.Add(half)
@@ -179,7 +178,7 @@ func (q *queue) noRoom(g *group, now time.Time, free int64) {
 		q.rests = now.Add(q.rest)
 		return
 	}
-	q.tried, q.heard, q.found = now, now, false
+	q.tried, q.heard = now, now
 	q.lacks, q.until = q.first(now, MaxUnits), want.Cost
 	switch came := q.free - free; {
 	case q.lacks != nil && q.lacks != g:
@@ -224,18 +223,14 @@ func (l *Limiter) Raise(key string, limits ...Limit) error {
 	if err != nil {
 		return err
 	}
-	more := int64(MaxUnits)
 	for i, old := range l.policy.Limits {
 		if len(to.Limits) != len(l.policy.Limits) || !old.SameWindow(&to.Limits[i]) || old.Units > to.Limits[i].Units {
 			return fmt.Errorf("%w: %v is not raised to %v: the windows have to be the same, and the units no fewer", ErrInvalidLimit, l.policy.named, limits)
 		}
-		if diff := to.Limits[i].Units - old.Units; diff > 0 {
-			more = min(more, diff)
-		}
 	}
 	if !l.policy.Equal(&to.Policy) {
 		l.queues.raise(full, l.policy, to)
-		l.queues.give(full, gap{units: more}, true)
+		l.queues.give(full, gap{units: MaxUnits}, true) // until the store has no more
 	}
 	return nil
 }
@@ -257,10 +252,7 @@ func (qs *queues) raise(key string, from, to *policy) {
 		if len(g.wants) != 1 || !g.wants[0].Policy.Equal(&from.Policy) {
 			continue
 		}
-		g.wants[0].Policy = &to.Policy
-		for i := range g.places {
-			g.places[i].raised = true
-		}
+		g.wants[0].Policy, g.raised = &to.Policy, true
 		n := slices.IndexFunc(q.groups, func(o *group) bool {
 			same := len(o.wants) == 1 && o.wants[0].Cost == g.wants[0].Cost && o.wants[0].Policy.Equal(&to.Policy)
 			return same && o != g && !g.newest.jumped(&o.newest)
@@ -276,7 +268,7 @@ func (qs *queues) raise(key string, from, to *policy) {
 			w.group = into
 			into.in(into.before(g.places[i].at), w, g.places[i])
 		}
-		g.callers, g.places = nil, nil
+		g.callers, g.places, into.raised = nil, nil, true
 		qs.schedule(g)
 		qs.schedule(into)
 	}
@@ -313,7 +305,6 @@ func (qs *queues) step(ctx context.Context, w *waiter) (due <-chan time.Time) {
 	for _, want := range g.wants {
 		sets = append(sets, driver.Settlement{Request: want, At: p.at, Delay: max(p.delay, 1), Source: p.source})
 	}
-	policy := main.Policy
 	g.callers, g.places = g.callers[1:], g.places[1:]
 	q.away, q.back = g, make(chan struct{})
 	free := q.free
@@ -333,20 +324,19 @@ func (qs *queues) step(ctx context.Context, w *waiter) (due <-chan time.Time) {
 	close(q.back)
 	now = time.Now()
 	left := gap{at: p.at, starts: p.starts, units: main.Cost}
-	if p.raised = p.raised || main.Policy != policy; at != 0 {
-		p = place{at: at, starts: now, source: p.source, raised: p.raised}
+	if at != 0 {
+		p = place{at: at, starts: now, source: p.source}
 	}
 	n := g.before(p.at - 1) // it was the first
 	g.in(n, w, p)
 	switch {
 	case at != 0:
 		first, _ := pauses(main)
-		if q.rest = min(q.rest, first); q.found { // where there was room twice there may be more, as where many start early
-			q.rest = (q.rest * 3 / 4).Truncate(time.Microsecond)
-		}
-		q.tried, q.heard, q.found = now, now, q.free < enough(main.Cost) || q.lacks == g && q.free < q.until
+		q.rest = min(q.rest, first)
+		q.polls = q.polls || q.free < enough(main.Cost) // others gave some back
+		q.tried, q.heard = now, now
 		q.free, q.lacks = max(0, q.free-main.Cost), nil
-		if leaves := at + main.Policy.Limits[w.parts[g.main].fullest()].Window; leaves > left.at && !p.raised {
+		if leaves := at + main.Policy.Limits[w.parts[g.main].fullest()].Window; leaves > left.at && !g.raised {
 			left = gap{at: leaves, starts: now.Add(micros(leaves - at)), units: main.Cost, behind: at}
 		}
 		q.gain(left)
@@ -354,7 +344,7 @@ func (qs *queues) step(ctx context.Context, w *waiter) (due <-chan time.Time) {
 	case errors.Is(err, ErrUnsupported), errors.Is(err, driver.ErrApart):
 		g.fixed = true
 	case err != nil:
-		q.polls, q.found, q.free, w.err = false, false, 0, storeError(context.Background(), err)
+		q.polls, q.free, w.err = false, 0, storeError(context.Background(), err)
 		q.tried, q.heard = now, now
 		g.out(n, n)
 	default:

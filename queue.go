@@ -209,8 +209,7 @@ func (qs *queues) admit(q *queue, a *asker) {
 	qs.tidy(q)
 }
 
-// give records units of a subject that came back, now or at a place ahead, and wakes the callers who can use them. If it is not sure that
-// they came back, only askers look.
+// give records units of a subject that came back, now or with a place ahead, and wakes callers; if that is not sure, only the askers.
 func (qs *queues) give(key string, back gap, sure bool) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
