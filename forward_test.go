@@ -130,9 +130,7 @@ func TestWhoWaitsForTwoKeepsNobodyBack(t *testing.T) {
 		book(t, l, "a", 10)
 		book(t, l, "a", 10)
 		_, all, err := reserveAll(t.Context(), l, time.Minute, both...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		var group sync.WaitGroup
 		group.Go(func() { _ = all[0].Wait(t.Context()) })
 		time.Sleep(50 * time.Millisecond)
@@ -157,9 +155,7 @@ func TestWhoWaitsForTwoKeepsNobodyBack(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, func() { _ = leaves.Settle(t.Context(), 0) })
 		time.AfterFunc(3800*time.Millisecond, func() {
 			both[1].Cost = 1
-			if _, _, err := reserveAll(t.Context(), l, time.Minute, both...); err != nil {
-				t.Error(err)
-			}
+			report(t, third(reserveAll(t.Context(), l, time.Minute, both...)))
 		})
 		if err := stays.Wait(t.Context()); err != nil || time.Since(began) > 4100*time.Millisecond {
 			t.Errorf("who waits for b starts after %v, %v", time.Since(began), err)
