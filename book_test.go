@@ -122,9 +122,7 @@ func TestBookAllStartsTogether(t *testing.T) {
 		l := newLimiter(t, newBookStore(), nil, sash.Every(1, 10*time.Second))
 		slow := []sash.Limit{sash.Every(1, time.Minute)}
 		both := []sash.Subject{{Key: "a", Cost: 1}, {Key: "b", Cost: 1, Limits: slow}}
-		if _, _, err := reserveAll(t.Context(), l, time.Hour, both...); err != nil {
-			t.Fatal(err)
-		}
+		check(t, third(reserveAll(t.Context(), l, time.Hour, both...)))
 		res, rs, err := reserveAll(t.Context(), l, time.Minute, both...)
 		if err != nil || !res.Allowed || res.Delay != time.Minute || rs[0].StartsIn() != time.Minute || rs[1].StartsIn() != time.Minute {
 			t.Fatalf("%+v, %v", res, err)

@@ -9,37 +9,37 @@ import (
 	"example.com/sash/driver"
 )
 
-// A group is the callers of a queue whose bookings are for the same keys under the same limits at the same costs. Their places belong
-// to the group:
+// A group is the callers of a queue whose bookings have the same keys, limits and costs. Their places belong to the group:
 //
 //	callers   a  b  c  d
 //	places    1  2  3  4      in the order of their instants: each caller has the place below it
 //
-// When b leaves, the group gives back its last place, 4, and c and d start at 2 and 3. So there is no gap that nobody fills:
-// the next caller is booked where the last one was. A newcomer comes in with its place, behind those whose places are not
-// later. So the place of a caller who stays only ever moves forward, and callers start in the order in which they came in.
+// When b leaves, the group gives back its last place, 4, and c and d start at 2 and 3. So no gap stays empty: the next caller
+// is booked where the last one was. A newcomer brings its place and stands behind the callers whose places are not later. So the
+// place of a caller who stays only moves forward, and callers start in the order in which they came.
 //
-// When the store's clock jumps, places from before and after it cannot stand in for one another, and newcomers begin another group.
+// When the store's clock jumps, places booked before and after the jump are not interchangeable, and newcomers begin another group.
 type group struct {
 	queue   *queue
-	wants   []driver.Request // of each caller; limits of the main subject are those to which they were raised
-	main    int              // the subject that has least left, in whose queue the group is
+	wants   []driver.Request // what each caller requests; the main subject's limits are replaced when they are raised
+	main    int              // the subject with the least left, in whose queue the group is
 	callers []*waiter
-	places  []place // by at, and so by starts; as many as there are callers
-	timer   *time.Timer
-	fixed   bool  // the store does not bring its places forward
-	newest  place // the last that was booked
+	places  []place // sorted by at, and so by starts; one for each caller
+	fixed   bool    // the store cannot bring these places forward
+	newest  place   // the one that was booked last
+	raised  bool    // the main subject's limits were raised since places were booked
 }
 
-// A place is what was booked for one caller.
+// A place is an instant that was booked for one caller, for all of its reservations.
 type place struct {
-	at     int64               // on the store's clock
-	starts time.Time           // on this process's clock
-	took   time.Duration       // how long the answer took, by which it may start earlier
-	sets   []driver.Settlement // of each reservation of the caller
+	at     int64         // on the store's clock
+	starts time.Time     // on this process's clock, at the latest
+	took   time.Duration // how long the answer took, by which it may start earlier
+	delay  int64         // from the decision, in microseconds
+	source driver.Source // who booked it
 }
 
-// mostJitter is by how much clocks may move between two bookings of a group.
+// mostJitter is the most that clocks may drift apart between two bookings of a group.
 const mostJitter = 2 * time.Millisecond
 
 // jumped reports whether the store's clock has jumped between this booking and a later one.
@@ -53,7 +53,7 @@ type waiter struct {
 	parts  []*Reservation
 	group  *group
 	done   chan struct{} // closed when the caller has left the group, with a place for itself
-	look   chan struct{} // holds one value when the caller may be the first, or may have its place brought forward
+	look   chan struct{} // holds one value when the caller may have become the first of its group, or may be brought forward
 	err    error         // why it does not start
 	moving chan struct{} // holds a value while its place is brought forward or settled
 }
@@ -62,7 +62,7 @@ func (r *Reservation) waitInGroup(ctx context.Context) error {
 	qs := r.limiter.queues
 	w := qs.enter(r.all)
 	for {
-		due := qs.bring(ctx, w)
+		due := qs.step(ctx, w)
 		select {
 		case <-w.done:
 			if w.err != nil {
@@ -78,16 +78,16 @@ func (r *Reservation) waitInGroup(ctx context.Context) error {
 	}
 }
 
-// groupOf returns the last group of bookings that can stand in for those of a place. The caller holds the mutex.
-func (qs *queues) groupOf(p *place) *group {
-	for i := range p.sets {
-		q := qs.byKey[p.sets[i].Key]
+// groupOf returns the last group of bookings that can stand in for those of a caller. The caller holds the mutex.
+func (qs *queues) groupOf(parts []*Reservation) *group {
+	for _, r := range parts {
+		q := qs.byKey[r.set.Key]
 		if q == nil {
 			continue
 		}
 		for _, g := range slices.Backward(q.groups) {
-			if slices.EqualFunc(g.wants, p.sets, func(want driver.Request, set driver.Settlement) bool {
-				return want.Key == set.Key && want.Cost == set.Cost && want.Policy.Equal(set.Policy)
+			if slices.EqualFunc(g.wants, parts, func(want driver.Request, r *Reservation) bool {
+				return want.Key == r.set.Key && want.Cost == r.set.Cost && want.Policy.Equal(r.set.Policy)
 			}) {
 				return g
 			}
@@ -96,23 +96,22 @@ func (qs *queues) groupOf(p *place) *group {
 	return nil
 }
 
-// trade gives those who wait in a group the place of a new booking of the same kind, which may be in a gap before them, and
-// the booking the last one of the group that is within as many microseconds. So it overtakes nobody who starts within that time.
-// It waits for a caller who is out of the group while its place is brought forward, which takes a second at most.
+// trade exchanges the place of a new booking, which may be in a gap, for the last place of its group that begins within so many
+// microseconds; the callers in between move up. So the newcomer overtakes nobody who starts within that time. If a caller of the
+// group is being brought forward, trade waits for it, a second at most.
 func (qs *queues) trade(ctx context.Context, parts []*Reservation, within int64) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	if len(qs.byKey) == 0 {
 		return
 	}
-	t := waiter{parts: parts}
-	p, _ := t.place()
-	for i := range p.sets {
-		if q := qs.byKey[p.sets[i].Key]; q != nil {
-			q.booked(&p, i)
+	p, _ := placeOf(parts)
+	for _, r := range parts {
+		if q := qs.byKey[r.set.Key]; q != nil {
+			q.booked(&p, &r.set.Request, len(parts))
 		}
 	}
-	g := qs.groupOf(&p)
+	g := qs.groupOf(parts)
 	for g != nil && g.queue.away == g {
 		q, back := g.queue, g.queue.back
 		q.trades++
@@ -129,7 +128,7 @@ func (qs *queues) trade(ctx context.Context, parts []*Reservation, within int64)
 		if q.away == g && q.back == back {
 			return
 		}
-		g = qs.groupOf(&p)
+		g = qs.groupOf(parts)
 	}
 	if g == nil || g.newest.jumped(&p) {
 		return
@@ -137,7 +136,7 @@ func (qs *queues) trade(ctx context.Context, parts []*Reservation, within int64)
 	n, came := g.before(parts[0].came+within)-1, parts[0].came
 	latest := time.Now().Add(time.Duration(within) * time.Microsecond)
 	for ; n >= 0 && g.places[n].at > p.at && (g.callers[n].parts[0].came > came || g.places[n].starts.After(latest)); n-- {
-		continue // its caller came later, and its answer overtook this one; or it starts too late
+		continue // the caller there came later and was answered first, or starts too late for the newcomer
 	}
 	if n < 0 || g.places[n].at <= p.at {
 		return
@@ -145,7 +144,7 @@ func (qs *queues) trade(ctx context.Context, parts []*Reservation, within int64)
 	first := g.before(p.at)
 	g.places = slices.Insert(g.places, first, p)
 	g.steady(first)
-	t.have(g.places[n+1])
+	have(parts, g.places[n+1])
 	for _, r := range parts {
 		r.result.Delay = max(0, time.Until(r.starts))
 	}
@@ -153,12 +152,12 @@ func (qs *queues) trade(ctx context.Context, parts []*Reservation, within int64)
 	qs.schedule(g)
 }
 
-// before returns how many places are not later than an instant. The caller holds the mutex.
+// before returns the number of places that are not later than an instant. The caller holds the mutex.
 func (g *group) before(at int64) int {
 	return sort.Search(len(g.places), func(i int) bool { return g.places[i].at > at })
 }
 
-// enter puts a caller with its place into its group. It is put into a queue once.
+// enter puts a caller with its place into its group, unless it has been in one before.
 func (qs *queues) enter(parts []*Reservation) *waiter {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -166,12 +165,12 @@ func (qs *queues) enter(parts []*Reservation) *waiter {
 		return w
 	}
 	w := &waiter{parts: parts, done: make(chan struct{}), look: make(chan struct{}, 1), moving: make(chan struct{}, 1)}
-	p, settled := w.place()
+	p, settled := placeOf(parts)
 	if parts[0].waiter = w; settled { // it keeps its own place
 		close(w.done)
 		return w
 	}
-	g := qs.groupOf(&p)
+	g := qs.groupOf(parts)
 	if g == nil || g.newest.jumped(&p) {
 		g = qs.begin(parts, p)
 	}
@@ -181,17 +180,16 @@ func (qs *queues) enter(parts []*Reservation) *waiter {
 	return w
 }
 
-// begin begins a group with the place of its first caller, in the queue of the subject that has least left for its cost.
+// begin begins a group for a caller, in the queue of the subject with the least left for its cost.
 func (qs *queues) begin(parts []*Reservation, p place) *group {
 	g := &group{newest: p, fixed: parts[0].limiter.store.Powers()&driver.CanExtend == 0}
-	left := func(i int) float64 { return float64(parts[i].result.Remaining) / float64(p.sets[i].Cost) }
-	for i := range p.sets {
-		g.wants = append(g.wants, p.sets[i].Request)
+	left := func(i int) float64 { return float64(parts[i].result.Remaining) / float64(parts[i].set.Cost) }
+	for i, r := range parts {
+		g.wants = append(g.wants, r.set.Request)
 		if left(i) < left(g.main) {
 			g.main = i
 		}
 	}
-	g.timer = time.AfterFunc(time.Until(p.starts), func() { qs.start(g) })
 	want := &g.wants[g.main]
 	g.queue = qs.of(want.Key)
 	if len(g.queue.groups) == 0 {
@@ -201,7 +199,7 @@ func (qs *queues) begin(parts []*Reservation, p place) *group {
 	return g
 }
 
-// steady makes the place with a number begin no later than the next, where an answer that took long made it late.
+// steady makes no place up to a number begin later than the one after it, as a slow answer may have made it.
 func (g *group) steady(n int) {
 	for i := min(n+1, len(g.places)-1); i > 0; i-- {
 		if last := &g.places[i-1]; last.starts.After(g.places[i].starts) {
@@ -210,65 +208,54 @@ func (g *group) steady(n int) {
 	}
 }
 
-// place returns the place of a caller, and whether one of its reservations was settled. The caller holds the mutex.
-func (w *waiter) place() (p place, settled bool) {
-	for _, r := range w.parts {
+// placeOf returns the place of a caller, and whether one of its reservations was settled. The caller holds the mutex.
+func placeOf(parts []*Reservation) (p place, settled bool) {
+	for _, r := range parts {
 		r.mu.Lock()
-		p.at, p.starts, p.took, settled = r.set.At, r.starts, r.took, settled || r.decided
-		p.sets = append(p.sets, r.set)
+		p, settled = r.place, settled || r.decided
 		r.mu.Unlock()
 	}
 	return p, settled
 }
 
-// in puts a caller with its place into the group, the place in front of the one with a number. The caller holds the mutex.
+// in inserts a caller and its place into the group at an index. The caller holds the mutex.
 func (g *group) in(n int, w *waiter, p place) {
 	g.callers, g.places = slices.Insert(g.callers, n, w), slices.Insert(g.places, n, p)
 	g.steady(n)
 }
 
-// out takes a caller out of the group with a place, by their numbers. The caller holds the mutex.
+// out removes a caller and a place, each by its index, and gives the place to the caller. The caller holds the mutex.
 func (g *group) out(caller, place int) {
 	w, p := g.callers[caller], g.places[place]
 	g.callers, g.places = slices.Delete(g.callers, caller, caller+1), slices.Delete(g.places, place, place+1)
-	w.have(p)
+	have(w.parts, p)
 	close(w.done)
 }
 
-// have makes a place that of the caller's reservations, under their own limits.
-func (w *waiter) have(p place) {
-	for i, r := range w.parts {
-		set := p.sets[i]
+// have gives a place to the reservations of a caller. The caller holds the mutex.
+func have(parts []*Reservation, p place) {
+	for _, r := range parts {
 		r.mu.Lock()
-		set.Request = r.set.Request
-		r.starts, r.took, r.set, r.result.At = p.starts, p.took, set, time.UnixMicro(p.at)
+		r.place, r.result.At = p, time.UnixMicro(p.at)
+		r.set.At, r.set.Delay, r.set.Source = p.at, p.delay, p.source
 		r.mu.Unlock()
 	}
 }
 
-func (qs *queues) start(g *group) {
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	for now := time.Now(); len(g.places) > 0 && !g.places[0].starts.After(now); {
-		g.out(0, 0)
-	}
-	qs.schedule(g)
-}
-
-// schedule sets the timer of a group for its first place, or forgets it if it is empty. The caller holds the mutex.
+// schedule wakes the first caller of a group, or forgets the group if it is empty. The caller holds the mutex.
 func (qs *queues) schedule(g *group) {
 	q := g.queue
-	if len(g.places) > 0 {
-		g.timer.Reset(time.Until(g.places[0].starts))
-	} else if g.timer.Stop(); q.away != g { // else it may come back
+	if len(g.callers) > 0 {
+		signal(g.callers[0].look)
+	} else if q.away != g { // else its caller may come back
 		q.groups = slices.DeleteFunc(q.groups, func(other *group) bool { return other == g })
 		qs.tidy(q)
 	}
 	q.wake()
 }
 
-// giveUp takes out a caller whose context has ended, with the last place of the group, to give it back. A caller whose turn
-// has just come has its own.
+// giveUp removes a caller whose context has ended, with the last place of the group, to give that back. A caller whose turn has just come
+// has left already, with its own place.
 func (qs *queues) giveUp(w *waiter) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -279,8 +266,8 @@ func (qs *queues) giveUp(w *waiter) {
 	}
 }
 
-// stepOut takes the caller of a reservation that is about to be settled out of its group, with the place that it would have
-// had. It holds the mutex until the function that it returns is called.
+// stepOut removes the caller of a reservation that is about to be settled from its group, with the place that it would have had. The mutex
+// is held until the returned function is called.
 func (qs *queues) stepOut(r *Reservation) (unlock func()) {
 	qs.mu.Lock()
 	w := r.all[0].waiter
@@ -300,7 +287,7 @@ func (qs *queues) stepOut(r *Reservation) (unlock func()) {
 	}
 }
 
-// number returns the number of a caller in its group: -1 when it has left. The caller holds the mutex.
+// number returns the index of a caller in its group, or -1 when it has left. The caller holds the mutex.
 func (w *waiter) number() int {
 	if w.group == nil {
 		return -1

@@ -32,8 +32,8 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, cost int64) (Result
 	return res, err
 }
 
-// Penalize charges units without asking whether there is room: 1 to [MaxUnits], also more than a limit. It suits what is
-// known to be bad, such as a wrong password. Nothing is admitted until enough has left, which takes one window at most.
+// Penalize charges units whether or not there is room: 1 to [MaxUnits], also more than a limit. It suits what is known to
+// be bad, such as a wrong password. Nothing is admitted until enough units have left, which takes one window at most.
 // The Result is that of a Peek afterwards by a limiter without a Block.
 //
 // Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported].
@@ -48,15 +48,15 @@ func (l *Limiter) Penalize(ctx context.Context, key string, units int64) (Result
 	return l.one(ctx, c)
 }
 
-// Reward gives units back without settling a certain reservation, such as after a right password: 1 to [MaxUnits]. It takes them from the
-// oldest charges that still count, those of reservations too, and none from bookings that lie ahead. A charge from which units were taken
-// is not settled to less any more, unless charges share an entry: under limits of the calendar alone, and within a step of
-// SlidingBuckets. Result.Charged says how many it gave back: no more than are charged, and on Redis those of at most
-// 1,000 charges. The Result is otherwise that of a Peek afterwards by a limiter without a Block.
+// Reward gives back units that no particular reservation holds, such as after a correct password: 1 to [MaxUnits]. It takes them from the
+// oldest charges that still count, also of reservations, and none from bookings that lie ahead. A charge from which units were taken can
+// no longer be settled to less, unless charges share an entry: under limits of the calendar alone, and within a step of
+// SlidingBuckets. Result.Charged is how many units were given back: no more than are charged, and on Redis those of at most
+// 1,000 charges. Otherwise the Result is that of a Peek afterwards by a limiter without a Block.
 //
-// Refusals that other processes keep in memory hold for up to a second (see package stack). If the answer is lost, the units may have
-// been given back: repeating the call gives back more. Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported],
-// also for a limiter that charges refused calls.
+// Refusals that other processes keep in memory hold for up to a second more (see package stack). If the answer is lost, the units may
+// have been given back, and repeating the call would give back more. Errors are those of AllowN, but for [ErrCostAboveLimit], and
+// [ErrUnsupported], also for a limiter that charges refused calls.
 func (l *Limiter) Reward(ctx context.Context, key string, units int64) (Result, error) {
 	if l.policy.CountRefused {
 		return Result{}, countRefusedError{"Reward"}
@@ -96,7 +96,7 @@ func (l *Limiter) adjustment(name, key string, units int64) (call, error) {
 //
 // A refusal is not remembered: a repeated call is decided anew. With Options.CountRefused a refusal is charged and remembered: retry it
 // with another ID. The same ID on another key, or under another algorithm or resolution, is another call. A store remembers about 10,000
-// IDs of a key at a time, on Redis about 600 unless it keeps a compact log; beyond that it forgets those first that end first.
+// IDs of a key at a time, on Redis about 600 unless it keeps a compact log. Beyond that it first forgets the IDs that would end first.
 //
 // Errors are those of AllowN, [ErrInvalidID], and [ErrUnsupported].
 func (l *Limiter) AllowOnce(ctx context.Context, id, key string, cost int64) (Result, error) {

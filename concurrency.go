@@ -17,8 +17,8 @@ const inFlight = "in-flight#"
 // ends, or for the longest hold time if its process dies. A call that runs longer is no longer counted, so choose a hold time that no
 // call outlives, or [Slot.Extend] it in time. Then at most n calls are in flight at every instant, over all processes that share the store.
 //
-// It is a sliding window as long as the hold time, from which a call takes back its unit when it ends. So RetryAfter of a refusal is an
-// upper bound: the time until the slot that is held longest becomes free by itself.
+// It is a sliding window as long as the hold time, from which a call takes back its unit when it ends. So the RetryAfter of a refusal is
+// an upper bound: the time until the oldest slot becomes free by itself.
 //
 // A Concurrency is safe for concurrent use and holds nothing that has to be closed.
 type Concurrency struct {
@@ -29,8 +29,8 @@ type Concurrency struct {
 // NewConcurrency returns a limit of n calls in flight for each subject, with a longest hold time of [MinWindow] to [MaxWindow] for a call.
 // A nil opts is the default. It shares no keys with limiters of the same prefix.
 //
-// The error is [ErrInvalidLimit], also for an algorithm that is not exact and for a [Block], which callers that wait would begin by asking,
-// and [ErrUnsupported] when the store does not settle or the options charge refused calls. It does no I/O. It panics if store is nil.
+// The error is [ErrInvalidLimit], also for an algorithm that is not exact and for a [Block], which waiting callers would begin by asking, or
+// [ErrUnsupported] when the store does not settle or the options charge refused calls. It does no I/O. It panics if store is nil.
 func NewConcurrency(store driver.Store, opts *Options, n int64, maxHold time.Duration) (*Concurrency, error) {
 	if driver.Nil(store) {
 		panic("sash: NewConcurrency needs a store, such as memstore.New(nil)")
@@ -70,9 +70,9 @@ func (c *Concurrency) Do(ctx context.Context, key string, f func(context.Context
 	return f(ctx)
 }
 
-// Start takes a slot if one is free, for a call that ends elsewhere: [Slot.Release] gives it back. It may get a slot before those that
-// Wait. A refusal is a Slot that is not Allowed, never an error. A caller whose context ends before the store answers holds no slot: one
-// that the store still grants within a second is given back. Errors are those of [Limiter.AllowN].
+// Start takes a slot if one is free, for a call that ends elsewhere: [Slot.Release] gives it back. It may get a slot before callers of
+// Wait. A refusal is a Slot that is not Allowed, never an error. A caller whose context ends before the store answers holds no slot: a
+// slot that the store still grants within a second is given back. Errors are those of [Limiter.AllowN].
 func (c *Concurrency) Start(ctx context.Context, key string) (*Slot, error) {
 	reserved, err := c.limiter.Reserve(ctx, key, 1, nil)
 	if err != nil {
@@ -83,8 +83,8 @@ func (c *Concurrency) Start(ctx context.Context, key string) (*Slot, error) {
 
 // Wait takes a slot as soon as one is free. Callers of one Concurrency ask in turn for each key, so share one Concurrency in a process.
 // Only the first of them asks the store: when a slot of this Concurrency is released, and for slots of other processes about a hundred
-// times a second while slots are taken often, and once a second when the newest has been held for that long. Between processes there is
-// no order: one that releases slots while its own callers wait most often gets them again.
+// times a second while slots are taken often, down to once a second when the newest has been held for that long. Between processes there
+// is no order: a process that releases slots while its own callers wait most often gets them again.
 //
 // When the context's deadline comes first the error is a [*LimitedError] that is also context.DeadlineExceeded, unless the
 // store has never answered; when the context is canceled, the context's error. Other errors are those of Start. If the
@@ -122,8 +122,8 @@ func (c *Concurrency) Peek(ctx context.Context, key string) (Result, error) {
 	return c.limiter.Peek(ctx, key)
 }
 
-// Reset frees all slots of a key, also those of calls that still run, and wakes the first that waits in this process. Such
-// a call's Release then frees nothing, and its Extend reports false. Errors are those of [Limiter.Reset].
+// Reset frees all slots of a key, also those of calls that still run, and wakes the first caller that waits in this process. Release of
+// such a call then frees nothing, and its Extend reports false. Errors are those of [Limiter.Reset].
 func (c *Concurrency) Reset(ctx context.Context, key string) error { return c.limiter.Reset(ctx, key) }
 
 // A Slot is one call in flight, or the refusal of one. It is safe for concurrent use and holds nothing that
@@ -149,10 +149,10 @@ func (s *Slot) Release(ctx context.Context) error {
 	return s.reserved.Release(ctx)
 }
 
-// Extend makes the hold time begin anew, for a call that needs the slot for longer. It reports false if the slot is gone:
-// it was not taken or was released, its hold time has passed, or it was reset. It tries once, for at most a second, even if ctx has
-// ended. The error is [ErrUnsupported] if the store cannot extend, or under SortedSetLog, or for a slot that a process granted in the
-// store's place (package failover, mode Local), and [ErrUnavailable] if the store fails: then the hold time may have begun anew.
+// Extend restarts the hold time, for a call that needs the slot for longer. It reports false if the slot is gone: it was not taken or
+// was released, its hold time has passed, or it was reset. It tries once, for at most a second, even if ctx has ended. The error is
+// [ErrUnsupported] if the store cannot extend, under SortedSetLog, or for a slot that a process granted in the store's place (package
+// failover, mode Local), and [ErrUnavailable] if the store fails: then the hold time may have restarted.
 func (s *Slot) Extend(ctx context.Context) (bool, error) {
 	store := s.of.limiter.store
 	if store.Powers()&driver.CanExtend == 0 {
@@ -180,11 +180,12 @@ func (s *Slot) Extend(ctx context.Context) (bool, error) {
 }
 
 func tooMany(key string, slot *Slot, cause error) error {
-	by, _ := slot.Result().RefusedBy()
-	return &LimitedError{Key: key, Limit: by.Limit, Result: slot.Result(), AtOnce: true, Cause: cause}
+	err := limited(key, slot.Result(), cause)
+	err.AtOnce = true
+	return err
 }
 
-// extend makes charges anew, and returns the instant; zero if they were not.
+// extend moves charges to now, and returns the instant, or zero if they were not moved.
 func extend(ctx context.Context, store driver.Store, sets ...driver.Settlement) (at int64, err error) {
 	b := driver.Batch{Ops: make([]driver.Op, len(sets))}
 	for i, set := range sets {

@@ -28,8 +28,8 @@ type Subject struct {
 //
 // In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one atomic step. Keys of
 // different slots are looked at and then charged one after the other; if one of them has no room by then, the store fails or the caller
-// leaves, the units are given back. No limit is ever exceeded, but until then those units are missing to other callers: for a
-// window, if the store fails again or the process ends. Of a refusal another subject may refuse after its RetryAfter.
+// leaves, the units are given back. No limit is ever exceeded, but other callers miss those units until then: for a whole window, if
+// the store fails again or the process ends. After a refusal, another subject may refuse once RetryAfter has passed.
 //
 // Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects, and [ErrUnsupported].
 func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, error) {
@@ -45,16 +45,16 @@ func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, er
 }
 
 // AllowAny charges one of several subjects, such as the credentials of a pool that each have a quota of their own: the
-// one with most room. It returns the index of that subject, and its result. After a refusal that is the subject with
-// the shortest RetryAfter, and no subject was charged.
+// one with most room. It returns the index of that subject, and its result. After a refusal these are of the subject
+// with the shortest RetryAfter, and no subject was charged.
 //
-// A subject's room is the share of a limit's units that would be left after the call, of its limit with the smallest share. Of more than 8
-// subjects it compares that many, beginning at a random one, and goes on to the next as long as none of them has room. Subjects whose
-// limits are all below their cost are passed over, and so are those that the store rejects, such as a Redis key that holds something else.
+// A subject's room is the share of a limit's units that would be left after the call: the smallest share of its limits. Of more than 8
+// subjects AllowAny compares 8, beginning at a random one, and goes on to the next ones as long as none of them has room. It passes over
+// subjects with a limit below their cost, and those that the store rejects, such as a Redis key that holds something else.
 //
 // In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one atomic step. Keys of
 // different slots are looked at concurrently first. Then a call is refused if every subject was seen without room, if only for a moment,
-// and another subject may have room before its RetryAfter. At most one is charged.
+// and another subject may have room before RetryAfter has passed. At most one is charged.
 //
 // Errors are those of AllowAll, and [ErrUnsupported] for a limiter that charges refused calls. The index is -1 then.
 func (l *Limiter) AllowAny(ctx context.Context, subjects ...Subject) (int, Result, error) {
@@ -76,10 +76,10 @@ type call struct {
 	driver.Request
 	policy *policy
 	kind   driver.Kind
-	id     string    // of a call that may be repeated
+	id     string    // names a call that may be repeated
 	index  int       // among the subjects
 	waits  bool      // the caller waits
-	asked  time.Time // of a call that books, before the store was asked
+	asked  time.Time // when a call that books was made, before the store was asked
 	result Result
 }
 
@@ -87,7 +87,7 @@ func newCall(key string, cost int64, p *policy) call {
 	return call{Request: driver.Request{Key: key, Cost: cost, Policy: &p.Policy}, policy: p}
 }
 
-// call returns a call on a subject under the limiter's own limits, or an error if it is wrong.
+// call returns a call on a subject under the limiter's own limits, or an error if the key or the cost is invalid.
 func (l *Limiter) call(key string, cost int64) (call, error) {
 	if err := l.policy.checkCost(cost); err != nil {
 		return call{}, err
@@ -96,12 +96,12 @@ func (l *Limiter) call(key string, cost int64) (call, error) {
 	return newCall(key, cost, l.policy), err
 }
 
-// book makes the call one that may be booked, if it has time to wait.
+// book lets the call be booked within a time.
 func (c *call) book(within time.Duration) {
 	c.Within, c.asked = max(0, min(within.Microseconds(), driver.MaxAhead)), time.Now()
 }
 
-// calls checks the subjects of one decision, and appends their calls: of a choice those that can ever be charged, from a random one on.
+// calls checks the subjects of one decision and appends their calls: for a choice, from a random subject on, those that can ever be charged.
 func (l *Limiter) calls(calls []call, mode driver.Mode, subjects []Subject) ([]call, error) {
 	n, most, first := len(subjects), MaxSubjects, 0
 	if mode == driver.Any {
@@ -156,7 +156,8 @@ func (l *Limiter) one(ctx context.Context, c call) (Result, error) {
 	return calls[0].result, nil
 }
 
-// decide has the store carry out calls together, and returns them with their results: of a choice, and of a refusal in steps, only that one.
+// decide has the store carry out calls together, and returns them with their results: only the chosen one, and after a refusal in several
+// steps only the refused one.
 func (l *Limiter) decide(ctx context.Context, mode driver.Mode, calls []call) (decided []call, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, storeError(ctx, err)
@@ -222,7 +223,7 @@ func (l *Limiter) decideApart(ctx context.Context, b *driver.Batch) error {
 	return err
 }
 
-// batches are batches of one operation. They are used again, since no store keeps any of it, so that a decision allocates none.
+// batches are batches of one operation. No store keeps any part of a batch, so they are used again, and a decision allocates none.
 var batches = sync.Pool{New: func() any { return &driver.Batch{Ops: make([]driver.Op, 1)} }}
 
 // batchOf returns the batch of calls.

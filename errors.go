@@ -30,7 +30,7 @@ var (
 	ErrUnsupported = driver.ErrUnsupported
 )
 
-// A countRefusedError is the ErrUnsupported of a call that CountRefused rules out: the store is not the cause.
+// A countRefusedError is the ErrUnsupported of a call that CountRefused rules out, whatever the store can do.
 type countRefusedError struct{ call string }
 
 func (e countRefusedError) Error() string {
@@ -43,7 +43,7 @@ func (e countRefusedError) Unwrap() error { return ErrUnsupported }
 type LimitedError struct {
 	// Key is the subject that was refused.
 	Key string
-	// Limit is the limit that refused: of several, the one that takes longest to have room.
+	// Limit is the limit that refused the call; of several, the one that takes longest to have room.
 	Limit Limit
 	// Result is the whole result.
 	Result Result
@@ -101,7 +101,7 @@ func (e *StoreError) Error() string {
 // Is reports that every StoreError is ErrUnavailable.
 func (e *StoreError) Is(target error) bool { return target == ErrUnavailable }
 
-// Unwrap returns the store's error, but no end of a context, as of a connection's timeout: the caller did not give up.
+// Unwrap returns the store's error, unless it is a context's, such as a connection's timeout: the caller did not give up.
 func (e *StoreError) Unwrap() error {
 	if errors.Is(e.Err, context.DeadlineExceeded) || errors.Is(e.Err, context.Canceled) {
 		return nil

@@ -130,9 +130,7 @@ func TestWhoWaitsForTwoKeepsNobodyBack(t *testing.T) {
 		book(t, l, "a", 10)
 		book(t, l, "a", 10)
 		_, all, err := reserveAll(t.Context(), l, time.Minute, both...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		var group sync.WaitGroup
 		group.Go(func() { _ = all[0].Wait(t.Context()) })
 		time.Sleep(50 * time.Millisecond)
@@ -157,9 +155,7 @@ func TestWhoWaitsForTwoKeepsNobodyBack(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, func() { _ = leaves.Settle(t.Context(), 0) })
 		time.AfterFunc(3800*time.Millisecond, func() {
 			both[1].Cost = 1
-			if _, _, err := reserveAll(t.Context(), l, time.Minute, both...); err != nil {
-				t.Error(err)
-			}
+			report(t, third(reserveAll(t.Context(), l, time.Minute, both...)))
 		})
 		if err := stays.Wait(t.Context()); err != nil || time.Since(began) > 4100*time.Millisecond {
 			t.Errorf("who waits for b starts after %v, %v", time.Since(began), err)
@@ -209,6 +205,39 @@ func TestUnitsThatComeBackWhileTheStoreIsAsked(t *testing.T) {
 					t.Errorf("%d of two started: the second unit came %d ms after the first, and a booking after %v", started.Load(), 10*offset, books)
 				}
 				time.Sleep(3 * time.Hour)
+			})
+		}
+	}
+}
+
+// Units come back in pieces, none of which is enough for the first caller: it starts with the last of them. The store is asked once
+// or twice, and once more for a smaller call behind it, which could only start later than booked or delay the first.
+func TestUnitsThatComeBackInPieces(t *testing.T) {
+	for _, pieces := range [][]int64{{100}, {95, 5}, {90, 1, 1, 1, 1, 1, 5}, {50, 30, 20}, {15, 80, 5}} {
+		for _, small := range []int{0, 1} {
+			synctest.Test(t, func(t *testing.T) {
+				store := newBookStore()
+				l := newLimiter(t, store, nil, sash.Every(100, time.Hour))
+				var charged []*sash.Reservation
+				for _, units := range pieces {
+					charged = append(charged, book(t, l, "k", units))
+				}
+				w := newWaiters(l)
+				w.call(t.Context(), 0, 100)
+				for range small {
+					w.call(t.Context(), 1, 10)
+				}
+				for _, r := range charged {
+					time.Sleep(100 * time.Millisecond)
+					report(t, r.Cancel(t.Context()))
+				}
+				synctest.Wait()
+				w.mu.Lock()
+				if n := store.questions.Load(); len(w.order) != 1 || w.order[0] != 0 || n > int64(2+small) {
+					t.Errorf("%v, and %d behind: %v start after %d questions", pieces, small, w.order, n)
+				}
+				w.mu.Unlock()
+				w.group.Wait()
 			})
 		}
 	}
@@ -315,35 +344,43 @@ func TestThoseBehindACallerWhoCameForwardMoveUp(t *testing.T) {
 	}
 }
 
-// A settlement has a second, also of a booking that the store is just asked to bring forward.
-func TestSettlingABookingThatIsBroughtForwardTakesASecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner, hangs := memstore.New(nil), atomic.Bool{}
-		l := newLimiter(t, drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
-			if kind := b.Ops[0].Kind; hangs.Load() && (kind == driver.Extend || kind == driver.Settle) {
-				<-ctx.Done()
-				return ctx.Err()
+// A settlement has a second, also of a booking that the store is being asked to bring forward, and can be repeated. Release, which tries
+// once, has a second after that.
+func TestABookingIsSettledWhileItIsBroughtForward(t *testing.T) {
+	for _, release := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			inner, hangs := memstore.New(nil), atomic.Bool{}
+			l := newLimiter(t, drivertest.Over(inner, func(ctx context.Context, b *driver.Batch) error {
+				if kind := b.Ops[0].Kind; hangs.Load() && (kind == driver.Extend || kind == driver.Settle) {
+					<-ctx.Done()
+				}
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				return inner.Do(ctx, b)
+			}), nil, sash.PerMinute(1))
+			book(t, l, "k", 1)
+			waits := book(t, l, "k", 1)
+			var group sync.WaitGroup
+			group.Go(func() { _ = waits.Wait(t.Context()) })
+			synctest.Wait()
+			hangs.Store(true)
+			must(l.Reward(t.Context(), "k", 1))(t)
+			synctest.Wait() // the store is asked
+			began := time.Now()
+			if release {
+				time.AfterFunc(time.Second/2, func() { hangs.Store(false) })
+				report(t, waits.Release(t.Context()))
+			} else if err := waits.Settle(t.Context(), 0); !errors.Is(err, sash.ErrUnavailable) || time.Since(began) != time.Second {
+				t.Errorf("%v after %v", err, time.Since(began))
 			}
-			return inner.Do(ctx, b)
-		}), nil, sash.PerMinute(1))
-		book(t, l, "k", 1)
-		waits := book(t, l, "k", 1)
-		var group sync.WaitGroup
-		group.Go(func() { _ = waits.Wait(t.Context()) })
-		synctest.Wait()
-		hangs.Store(true)
-		must(l.Reward(t.Context(), "k", 1))(t)
-		synctest.Wait() // the store is asked
-		began := time.Now()
-		if err := waits.Settle(t.Context(), 0); !errors.Is(err, sash.ErrUnavailable) || time.Since(began) != time.Second {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-		hangs.Store(false)
-		if err := waits.Settle(t.Context(), 0); err != nil || remaining(t, l, "k") != 1 {
-			t.Errorf("settling again: %v, and %d left", err, remaining(t, l, "k"))
-		}
-		group.Wait()
-	})
+			hangs.Store(false)
+			if err := waits.Settle(t.Context(), 0); err != nil || remaining(t, l, "k") != 1 {
+				t.Errorf("settling again: %v, and %d left", err, remaining(t, l, "k"))
+			}
+			group.Wait()
+		})
+	}
 }
 
 // The store is not asked for a caller whose place is about to begin, so it starts in time, whenever the queue began to ask.

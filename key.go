@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxPart is the most bytes of one part that a key spells out; maxParts the most of all parts.
+// maxPart is the most bytes of one part that a key spells out, and maxParts the most of all parts.
 const (
 	maxPart  = 96
 	maxParts = 300
@@ -44,7 +44,7 @@ func build(prefix string, parts []string) string {
 	return prefix + "~" + digest(string(b[len(prefix):])) // two marks: not the digest of a single part
 }
 
-// appendPart spells a part in letters, digits and harmless punctuation, or as a digest, which begins as no spelled part does.
+// appendPart spells a part in letters, digits and harmless punctuation, or as a digest, which begins like no spelled part.
 func appendPart(b []byte, part string) []byte {
 	if len(part) > maxPart {
 		return append(b, digest(part)...)
@@ -79,8 +79,8 @@ func digest(s string) string {
 
 // Secret turns a token, a password or another secret into a part for [Key] that does not reveal it: its HMAC-SHA-256 under a key of the
 // application, in 43 characters. The same secret gives the same part as long as the application's key stays the same. After a change of
-// that key every subject begins anew, and may be admitted at most its limits once more; nothing has to know the old key. Give the key at
-// least 32 random bytes. An empty secret stays empty, so that a missing token does not look like one.
+// that key every subject begins anew, and may be admitted its limits once more at most; the old key is not needed. Give the key at least
+// 32 random bytes. An empty secret stays empty, so that a missing token does not look like one.
 func Secret(hmacKey []byte, secret string) string {
 	if secret == "" {
 		return ""

@@ -22,7 +22,7 @@ type Limiter struct {
 	policy *policy
 	pace   *pace
 	queues *queues
-	left   *apart.Left // before the store has decided
+	left   *apart.Left // calls whose callers left before the store decided
 	plans  *policies
 }
 
@@ -118,7 +118,7 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Resul
 	if l.opts.Observer != nil {
 		return l.one(ctx, newCall(key, cost, l.policy))
 	}
-	// This is decide for one call, written out: it takes half of the time, since it copies less.
+	// This is decide for one call, written out: it copies less and takes half the time.
 	began, err := l.pace.begin(ctx, l.store, key, &l.policy.Policy)
 	if err != nil {
 		return Result{}, err
@@ -164,8 +164,8 @@ func (l *Limiter) Do(ctx context.Context, key string, f func(context.Context) er
 }
 
 // Reset forgets the charges of a subject under this limiter's algorithm, and ends its block. Callers who wait keep their
-// places, of which the store knows nothing any more: until those are over it admits as many units besides. The error is
-// [ErrUnsupported] if the store cannot reset, which comes first, or one of those of AllowN.
+// places, which the store has forgotten: until those are over it may admit as many units again. The error is
+// [ErrUnsupported] if the store cannot reset, which is checked first, or one of those of AllowN.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if l.store.Powers()&driver.CanForget == 0 {
 		return fmt.Errorf("%w: Reset needs a store with driver.CanForget", ErrUnsupported)
@@ -177,7 +177,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	c := newCall(key, 0, l.policy)
 	c.kind = driver.Forget
 	_, err = l.one(ctx, c)
-	l.queues.give(key, gap{}, false) // to those who ask: the store knows no place any more
+	l.queues.give(key, gap{}, false) // only to askers: the store has forgotten all places
 	return err
 }
 
@@ -194,7 +194,7 @@ func (l *Limiter) key(key string) (string, error) {
 	return key, nil
 }
 
-func limited(key string, res Result, cause error) error {
+func limited(key string, res Result, cause error) *LimitedError {
 	by, _ := res.RefusedBy()
 	return &LimitedError{Key: key, Limit: by.Limit, Result: res, Cause: cause}
 }

@@ -11,26 +11,26 @@ import (
 	"example.com/sash/internal/apart"
 )
 
-// A caller whose deadline is nearer than the store's answer is charged and admits nothing, and callers who come again at once would fill
-// the limit with such charges. So a call whose deadline is nearer than the store usually takes, the median, is not sent, and of the calls
-// that are sent at most about half exceed their deadlines.
+// A call whose deadline passes before the store answers is charged but not admitted, and callers that retry at once would fill the limit
+// with such charges. So a call is not sent if its deadline is nearer than the median time of the store's answers. Of the calls that are
+// sent, at most about half miss their deadlines.
 //
-// The estimate must not keep callers back when the store has become faster. So while calls are kept back, one of them at a time looks at
-// the store, which charges nothing, and measures that. If the estimate falls far enough before its deadline, it is sent after all.
+// The estimate must not hold calls back when the store has become faster. So while calls are held back, one of them at a time measures a
+// look at the store, which charges nothing. If the estimate falls far enough before its deadline, the call is sent after all.
 const (
 	lookEvery = time.Millisecond // the least time between two looks
 	looking   = math.MaxInt64    // in place of the instant at which the last look ended
 )
 
 // A pace is how long the store usually takes to answer calls whose contexts have deadlines. Limiters made by With share
-// it. It is safe for concurrent use; a measurement that is lost to another does no harm.
+// it. It is safe for concurrent use; a measurement that another overwrites does no harm.
 type pace struct {
 	usual  atomic.Int64 // the median in nanoseconds; 0 is unknown
 	looked atomic.Int64 // when the last look ended, in nanoseconds since the Unix epoch, or looking
 }
 
-// begin returns when a call begins whose context has a deadline, and the zero time for another. If the deadline is nearer
-// than the store usually takes, it waits for the deadline instead and returns an error.
+// begin returns when a call begins, or the zero time if its context has no deadline. If the deadline is nearer than the
+// store usually takes, begin waits for the deadline instead and returns an error.
 func (p *pace) begin(ctx context.Context, store driver.Store, key string, policy *driver.Policy) (time.Time, error) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -51,8 +51,8 @@ func (p *pace) begin(ctx context.Context, store driver.Store, key string, policy
 	}
 }
 
-// look measures how long the store takes, unless another call does, and reports whether it did in time. It returns when
-// the caller leaves; the store may take a second more.
+// look measures how long the store takes, unless another call does, and reports whether it answered in time. It returns when
+// the caller leaves; the store may take a second longer.
 func (p *pace) look(ctx context.Context, store driver.Store, req driver.Request, now time.Time) bool {
 	last := p.looked.Load()
 	if now.UnixNano()-last < int64(lookEvery) || !p.looked.CompareAndSwap(last, looking) {
@@ -67,7 +67,7 @@ func (p *pace) look(ctx context.Context, store driver.Store, req driver.Request,
 	return ctx.Err() == nil
 }
 
-// end measures a call that has ended, with an answer or an error of the store. A call whose context ended first took longer than it had.
+// end measures a call that has ended with an answer or an error of the store. If its context ended first, the store takes longer than that.
 func (p *pace) end(ctx context.Context, began time.Time, err error) {
 	if began.IsZero() {
 		return

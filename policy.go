@@ -16,10 +16,10 @@ type Algorithm = driver.Algorithm
 
 // The algorithms. Only the first three keep the bound of a sliding window.
 const (
-	// SlidingLog is exact: at most Units in any trailing window. The default. Of a subject with more than 8,192 charges, a
+	// SlidingLog is exact: at most Units in any trailing window. The default. When a subject has more than 8,192 charges, a
 	// unit is held up to a 1,024th of its window longer.
 	SlidingLog = driver.SlidingLog
-	// SortedSetLog is as exact, kept on Redis as one sorted-set member a call, readable with ZRANGE.
+	// SortedSetLog is as exact. Redis keeps one sorted-set member a call, readable with ZRANGE.
 	// It takes several times the memory of SlidingLog, and rejects limits above 100,000.
 	SortedSetLog = driver.SortedSetLog
 	// SlidingBuckets is SlidingLog with calls of the same Resolution sharing an entry: never more than
@@ -45,8 +45,8 @@ type policy struct {
 	labels []string // the names that results use
 }
 
-// A policies keeps a few policies of limits that callers give with their calls, such as those of their plans, so that most calls need not
-// check and copy them. One that has no place is made again, perhaps in the place of another. It is safe for concurrent use.
+// policies keeps a few policies of limits that callers give with their calls, such as those of their plans, so that most calls need not
+// check and copy them. A new policy takes a free place, or replaces one at random. It is safe for concurrent use.
 type policies [8]atomic.Pointer[policy]
 
 func (ps *policies) of(opts *Options, limits []Limit) (*policy, error) {
@@ -155,17 +155,17 @@ func (p *policy) checkCost(cost int64) error {
 // refused for a time, although there may be room. Result.Blocked says so, and RetryAfter is at least the time until the
 // block ends. Then counting begins anew. [Limiter.Reset] ends it.
 //
-// What the store refuses counts, for all processes that share it: calls of every kind but peeks, penalties and rewards, of several
-// subjects those that had no room, and the tries of Wait. While a store is unavailable, each process counts by itself, if it decides at all.
+// Every refusal by the store counts, for all processes that share it: of every kind of call but peeks, penalties and rewards, also of the
+// tries of Wait, and with several subjects for those that had no room. While a store is unavailable, each process that decides counts alone.
 //
-// Whoever can have calls of a key refused can block it. So its key is what callers prove, or an address, and not the name of an account
-// that anybody can give. Calls under a Block are not booked. Limiters of one key with a Block share it.
+// Anybody who can have calls of a key refused can block it. So the key should be something that callers prove, or an address, and not the
+// name of an account that anybody can give. Calls under a Block are not booked. Limiters of one key with a Block share it.
 type Block struct {
 	// Refusals is how many begin a block: 1 to 100. Zero is 5.
 	Refusals int
 	// Window is the time within which they count, up to a day. Zero is a minute.
 	Window time.Duration
-	// For is how long the block lasts, up to 30 days. Only the zero Block may leave it out, and is none.
+	// For is how long the block lasts, up to 30 days. It is required, except in the zero Block, which blocks nobody.
 	For time.Duration
 }
 

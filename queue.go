@@ -11,37 +11,37 @@ import (
 
 // Callers of this process who wait for a subject stand in its queue, each in one of these states:
 //
-//	asking   The store has not booked the call: it does not book, or its queue is full or too long. The first of those who ask
-//	         asks as soon as the last answer leaves room, and the others sleep. See asker.
+//	asking   The store has not booked the call: it cannot book, or its queue is full or too long. The first caller in this state
+//	         asks again as soon as the last answer leaves room, and the others sleep. See asker.
 //	booked   The call has a place, an instant from which it may start, and its caller sleeps until then. See group.
-//	moving   Units came back, and the store is asked to start the first of those who are booked now. See forward.
+//	moving   Units came back, and the store is asked to start the first booked call now. See forward.
 //	left     The call starts, or has failed.
 //
-// A caller begins to ask or is booked, and goes from one state only to a later one, but for a booking that cannot be moved: that is booked
-// as before. Limiters made by With share their queues, and one mutex guards all. A queue has no goroutine.
+// A caller begins as asking or booked, and its state only moves down this list, except that a booking that cannot be moved is booked as
+// before. Limiters made by With share their queues, and one mutex guards them all. A queue has no goroutine.
 type queues struct {
 	mu       sync.Mutex
 	byKey    map[string]*queue // none is empty
 	returned time.Time         // when units of any key came back last
 }
 
-// A queue is the callers who wait for one subject; those who wait for several stand in the queue of the one that has least left.
+// A queue is the callers who wait for one subject. A caller who waits for several stands in the queue of the one with the least left.
 type queue struct {
 	key     string
 	groups  []*group // none is empty, unless its only caller is moving
 	forward          // of the groups
 
 	asking  []*asker      // in the order in which they came
-	last    Result        // the last answer to one of them, with no policy if units came back since
-	asked   int64         // the cost of the call that got it
-	at      time.Time     // when
+	last    Result        // the last answer to an asker, with no policy if units came back since
+	asked   int64         // the cost of the call that got that answer
+	at      time.Time     // when the answer came
 	refused Result        // the last refusal, with no policy if there was none
 	returns int           // how often units came back
 	again   time.Duration // how long after the last answer a caller asks again for a slot
 }
 
-// An asker is a caller who asks the store itself: in its turn, so that a high cost is not overtaken by low ones, and after units came back.
-// When the store fails, all of a queue ask at once, for one after the other they would wait for as many timeouts.
+// An asker is a caller who asks the store in turn, so that low costs do not overtake a high one, and again after units came back. When the
+// store fails, all askers of a queue ask at once: one after the other, the last would wait for as many timeouts as there are askers.
 type asker struct {
 	cost    int64
 	policy  *policy
@@ -55,17 +55,17 @@ type asker struct {
 const (
 	// leastWait keeps a wait from spinning on a store whose refusals say that there is room at once.
 	leastWait = time.Millisecond / 4
-	// bookPolls is how often the first asks for a booking again within its RetryAfter. The store refuses to book when its queue is full, and
-	// RetryAfter is then the time to the end of that queue; a place is free long before.
+	// bookPolls is how often the first asker asks for a booking again within its RetryAfter. The store refuses to book when its queue is
+	// full, and RetryAfter is then the time to the end of that queue; a place is free long before.
 	bookPolls = 64
 	// The times between two looks at the store for a slot that another process may have released. A caller looks again after about as long as
-	// the newest slot has been held: so slots that are taken and released quickly are found quickly, and a long wait costs the store little.
-	// The time is cut at random, so that processes do not look in step.
+	// the newest slot has been held: short-lived slots are found quickly, and a long wait costs the store little. The time is cut at random,
+	// so that processes do not look in step.
 	leastLook   = 10 * time.Millisecond
 	longestLook = time.Second
 )
 
-// of returns the queue of a key, which is a new one if nobody waits for it. The caller holds the mutex.
+// of returns the queue of a key, and makes one if nobody waits for the key. The caller holds the mutex.
 func (qs *queues) of(key string) *queue {
 	q := qs.byKey[key]
 	if q == nil {
@@ -77,9 +77,9 @@ func (qs *queues) of(key string) *queue {
 	return q
 }
 
-// tidy forgets a queue that is empty, unless a late timer finds another in its place. The caller holds the mutex.
+// tidy forgets a queue that is empty. The caller holds the mutex.
 func (qs *queues) tidy(q *queue) {
-	if len(q.asking) == 0 && len(q.groups) == 0 && qs.byKey[q.key] == q {
+	if len(q.asking) == 0 && len(q.groups) == 0 {
 		delete(qs.byKey, q.key)
 	}
 }
@@ -91,8 +91,8 @@ func (qs *queues) asks(key string) bool {
 	return q != nil && len(q.asking) > 0
 }
 
-// ask asks in turn until the call is admitted or ask fails, and returns the last error. If the deadline comes first
-// it is a LimitedError for the name, when one of the queue has been refused.
+// ask calls the function in turn until it admits the call or fails, and returns its error. If the deadline comes first
+// and a call of the queue has been refused, the error is a LimitedError with the name.
 func (qs *queues) ask(ctx context.Context, name, key string, a *asker, ask func(*policy) (Result, error)) error {
 	a.look = make(chan struct{}, 1)
 	qs.mu.Lock()
@@ -107,7 +107,7 @@ func (qs *queues) ask(ctx context.Context, name, key string, a *asker, ask func(
 		deadline, ok := ctx.Deadline()
 		tooLate := ok && d > 0 && !deadline.After(earliest) && a.hold == 0 // a slot may be free at any moment
 		if tooLate && refused.policy != nil {
-			if !a.books { // one that books asks long before its turn
+			if !a.books { // a call to be booked is asked for long before its turn
 				refused.RetryAfter = d
 			}
 			return limited(name, refused, context.DeadlineExceeded)
@@ -136,7 +136,7 @@ func (qs *queues) ask(ctx context.Context, name, key string, a *asker, ask func(
 	}
 }
 
-// turn reports whether the caller may ask, the instant before which the first need not, the last refusal, and the limits to ask under.
+// turn reports whether the caller may ask, the instant before which the first caller has no room, the last refusal, and the caller's limits.
 func (qs *queues) turn(q *queue, a *asker) (first bool, earliest time.Time, refused Result, limits *policy) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -147,7 +147,7 @@ func (qs *queues) turn(q *queue, a *asker) (first bool, earliest time.Time, refu
 	return front == a, q.at.Add(q.pause(front)), q.refused, a.policy
 }
 
-// pause returns how long after the last answer a caller has no room.
+// pause returns for how long after the last answer a caller has no room.
 func (q *queue) pause(a *asker) (d time.Duration) {
 	last := &q.last
 	switch {
@@ -171,7 +171,7 @@ func (q *queue) pause(a *asker) (d time.Duration) {
 	return d
 }
 
-// answered records an answer. If the store failed, all who ask need not wait for their turns until they have an answer.
+// answered records an answer. If the store failed, every asker may ask out of turn until it has an answer.
 func (qs *queues) answered(q *queue, a *asker, res *Result, err error) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -198,7 +198,7 @@ func (qs *queues) answered(q *queue, a *asker, res *Result, err error) {
 	}
 }
 
-// admit takes a caller out of those who ask, and wakes the first of those that are left.
+// admit removes an asker from its queue, and wakes the first of the rest.
 func (qs *queues) admit(q *queue, a *asker) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -209,7 +209,7 @@ func (qs *queues) admit(q *queue, a *asker) {
 	qs.tidy(q)
 }
 
-// give wakes those who can use the units of a subject that were given back, if sure: now, or ahead, where a place was.
+// give records units of a subject that came back, now or with a place ahead, and wakes callers; if that is not sure, only the askers.
 func (qs *queues) give(key string, back gap, sure bool) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -229,7 +229,7 @@ func (qs *queues) give(key string, back gap, sure bool) {
 	}
 }
 
-// signal wakes whoever waits for the channel, which holds one value.
+// signal wakes the caller that receives from the channel, which holds one value.
 func signal(look chan struct{}) {
 	select {
 	case look <- struct{}{}:

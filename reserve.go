@@ -14,38 +14,37 @@ import (
 	"example.com/sash/internal/apart"
 )
 
-// settleTime bounds a settlement, also one whose caller has left.
+// settleTime bounds a settlement, which goes on when its caller has left.
 const settleTime = time.Second
 
-// A Reservation is a charge of an estimate, or one that starts later. The first call of Settle, Cancel or Release decides the units.
-// Later ones repeat that settlement until it has succeeded, and then do nothing: so `defer r.Cancel(ctx)` beside a Settle is right.
+// A Reservation is a charge of an estimate, or a charge that starts later. The first call of Settle, Cancel or Release decides the units.
+// Later calls repeat that settlement until it has succeeded, and then do nothing: so `defer r.Cancel(ctx)` beside a Settle is right.
 // A Reservation that is never settled stays charged until its estimate leaves the window. It is safe for concurrent use.
 type Reservation struct {
-	// Parts are the reservations of the subjects, in order, each of which can be settled on its own. That of a single subject is itself.
+	// Parts are the reservations of the subjects, in order. Each can be settled on its own. With a single subject it is the Reservation itself.
 	Parts []*Reservation
-	// Chosen says which subject was charged, or has room first after a refusal: 0 is the first, and i is Any[i-1].
+	// Chosen is the subject that was charged, or after a refusal the one that has room first: 0 is the first, and i is Any[i-1].
 	Chosen int
 
 	limiter *Limiter
 	subject string         // the key in the store
-	all     []*Reservation // those that are waited for together
-	books   bool           // it may have been booked, and its place may be in a queue
+	all     []*Reservation // the reservations that start together, this one too
+	books   bool           // it may have been booked, and wait in a queue
 	came    int64          // when the store decided, on its clock
-	id      string         // of the settlement, if the call may be repeated: one ID, so that it is applied once
-	waiter  *waiter        // of a caller who waits, kept by the first of all: guarded by the mutex of the queues
+	id      string         // the ID of its settlement, if the call may be repeated: every repetition has the same, so one is applied
+	waiter  *waiter        // of the caller, in the first of all; guarded by the mutex of the queues
 
 	mu      sync.Mutex
 	result  Result            // its At is guarded by mu, the rest does not change
-	starts  time.Time         // guarded by mu: on this process's clock, at the latest
-	took    time.Duration     // guarded by mu: how long the answer took, by which it may start earlier
-	set     driver.Settlement // guarded by mu
+	place                     // guarded by mu; zero unless it may have been booked
+	set     driver.Settlement // its Request does not change, the rest is guarded by mu
 	decided bool              // guarded by mu: set.Units is final
 	done    bool              // guarded by mu: nothing is left to settle
 }
 
 // ReserveOptions are the options of [Limiter.Reserve]. The zero value is the default: one subject, now.
 type ReserveOptions struct {
-	// WaitUpTo is how far ahead the call may start: 0, which is now or a refusal, to [MaxAhead], which stands for more.
+	// WaitUpTo is how far ahead the call may start, up to [MaxAhead]. Zero refuses a call that does not fit now.
 	WaitUpTo time.Duration
 	// ID names a call that may be repeated because its answer was lost: see [Limiter.AllowOnce].
 	ID string
@@ -53,7 +52,7 @@ type ReserveOptions struct {
 	Limits []Limit
 	// All are further subjects, charged with the first for one instant, all or nothing: see [Limiter.AllowAll].
 	All []Subject
-	// Any are further subjects, of which one, or the first, is charged: see [Limiter.AllowAny].
+	// Any are further subjects. One of them or the first is charged: see [Limiter.AllowAny].
 	Any []Subject
 }
 
@@ -72,28 +71,28 @@ type ReserveOptions struct {
 //	...
 //	err = r.Settle(ctx, answer.Tokens)
 //
-// Units that Settle adds to a low estimate were used already, so they are charged whether or not there is room; until
-// they leave, nothing else is admitted.
+// Units that Settle adds to a low estimate were used already, so they are charged whether or not there is room. Until
+// there is, nothing else is admitted.
 //
 // With WaitUpTo a call that does not fit now is booked: it is charged at the earliest later instant at which it delays no earlier booking
 // of any process that shares the store. [Reservation.Wait] sleeps until then. If that instant is farther away than WaitUpTo, nothing is
-// charged, and RetryAfter is the time until the call fits behind all bookings. Of Any the subject is charged that admits the call first:
-// now the one with most room, or later the one whose queue is shortest. Where the keys are of different slots, and on Redis under limits
-// of the calendar, another one may have been free earlier.
+// charged, and RetryAfter is the time until the call fits behind all bookings. Of Any, Reserve charges the subject that admits the call
+// first: now the one with most room, or later the one with the shortest queue. Where the keys are of different slots, and on Redis under
+// limits of the calendar, another subject may have been free earlier.
 //
-// Calls that are not booked go ahead of a booking only if they delay none. If callers of this process [Reservation.Wait] for the same
-// cost, a newcomer whose booking fills a gap gets the last of their places that is within its time, and they move up. A booking whose
-// process dies stays charged.
+// A call that is not booked goes ahead of a booking only if it delays none. If callers of this process [Reservation.Wait] for the same
+// cost, a newcomer whose booking fills a gap gets the last of their places that is within its WaitUpTo, and they move up. A booking
+// whose process dies stays charged.
 //
-// A call with an ID, repeated until [driver.RepeatTime] after it starts, finds its charge again: the same instant, without another
-// charge. So it keeps its place when its caller leaves. Whichever repetition settles it does so once, from the cost of the first, which
-// all have to have. A call that was canceled is still remembered, and a refusal is not.
+// A call with an ID that is repeated until [driver.RepeatTime] after its start finds its charge again: the same instant, without another
+// charge. So it keeps its place when its caller leaves. All repetitions must have the same cost, and together settle it once. A call that
+// was canceled is still remembered, and a refusal is not.
 //
-// A caller of another call whose context ends first gets its error at once. An admission up to a second later is given back.
+// Without an ID, a caller whose context ends first gets the context's error at once. An admission up to a second later is given back.
 //
 // Errors are those of AllowN, AllowAll and AllowOnce, and [ErrUnsupported] when the store does not settle, the limiter charges refused
-// calls, or a call may wait and the store does not book under the limiter's algorithm: only SlidingLog and SlidingBuckets, without
-// Options.Block, can be booked. Nor can All of several subjects that the store keeps in different places: see [KeyTogether].
+// calls, or a call may wait and the store does not book under the limiter's algorithm. Bookings need SlidingLog or SlidingBuckets, no
+// Options.Block, and with All a store that keeps the subjects in one place: see [KeyTogether].
 func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, opts *ReserveOptions) (*Reservation, error) {
 	o, mode := *cmp.Or(opts, &ReserveOptions{}), driver.All
 	err := l.settles("Reserve")
@@ -151,7 +150,7 @@ func (l *Limiter) reserve(ctx context.Context, mode driver.Mode, calls []call) (
 	return r, nil
 }
 
-// reservation returns the reservation of calls whose answer has just come: a booking starts later by the time that the answer took.
+// reservation returns the reservation of calls whose answer has just come. A booking starts later than booked by the time that the answer took.
 func (l *Limiter) reservation(calls []call) *Reservation {
 	now, all := time.Now(), make([]*Reservation, len(calls))
 	for i := range calls {
@@ -163,7 +162,7 @@ func (l *Limiter) reservation(calls []call) *Reservation {
 			r.id = fmt.Sprintf("%s@%d", c.id, r.set.At)
 		}
 		if r.books {
-			r.starts, r.took = now.Add(c.result.Delay), now.Sub(c.asked)
+			r.place = place{at: r.set.At, starts: now.Add(c.result.Delay), took: now.Sub(c.asked), delay: r.set.Delay, source: r.set.Source}
 		}
 		all[i], r.Parts = r, all[i:i+1]
 	}
@@ -177,7 +176,7 @@ func (l *Limiter) reservation(calls []call) *Reservation {
 	return r
 }
 
-// settles returns ErrUnsupported for a call that settles if the store cannot, or if the limiter charges refused calls.
+// settles returns ErrUnsupported with the name of a call if the store cannot settle or the limiter charges refused calls.
 func (l *Limiter) settles(call string) error {
 	if l.policy.CountRefused {
 		return countRefusedError{call}
@@ -188,7 +187,7 @@ func (l *Limiter) settles(call string) error {
 	return nil
 }
 
-// books returns ErrUnsupported for a call that books if the store cannot.
+// books returns ErrUnsupported with the name of a call if the store cannot book.
 func (l *Limiter) books(call string) error {
 	err := l.settles(call)
 	if err == nil && (l.store.Powers()&driver.CanBook == 0 || !l.policy.Bookable()) {
@@ -223,12 +222,12 @@ func (r *Reservation) StartsIn() time.Duration {
 	return max(0, time.Until(r.starts))
 }
 
-// Wait sleeps until a booking starts. If the context ends first, Wait returns the context's error, those who wait behind it in this process
+// Wait sleeps until a booking starts. If the context ends first, Wait returns the context's error, the callers behind it in this process
 // with the same keys, limits and costs move up, and the last of their places is given back. (A booking with an ID keeps its place.) When
-// this process gives units of the key back, or of several subjects of the one that had least left, the first asks the store to start
-// now. So a booking can start earlier than StartsIn said, and later only by the time that the store takes to answer that it cannot. If
-// the context's deadline is nearer than the start, Wait gives up at once with a [*LimitedError] that is also context.DeadlineExceeded.
-// A refused call is a LimitedError, too.
+// this process gives back units of the key, of several the one with the least left, the first caller asks the store to start now. So a
+// booking can start earlier than StartsIn said, and later only by the time that the store takes to answer that it cannot. If the
+// context's deadline is nearer than the start, Wait gives up at once with a [*LimitedError] that is also context.DeadlineExceeded. A
+// refused call is a LimitedError, too.
 func (r *Reservation) Wait(ctx context.Context) error {
 	if !r.Allowed() {
 		return limited(r.key(), r.Result(), nil)
@@ -269,7 +268,7 @@ func (r *Reservation) sleep(ctx context.Context) error {
 	return r.waitInGroup(ctx)
 }
 
-// fullest returns the limit that a booking leaves the fewest units, for which it most likely has to wait.
+// fullest returns the index of the limit with the fewest units left, for which the booking most likely has to wait.
 func (r *Reservation) fullest() (i int) {
 	statuses := r.result.limitStatuses()
 	for j := range statuses {
@@ -282,7 +281,7 @@ func (r *Reservation) fullest() (i int) {
 
 func (r *Reservation) key() string { return strings.TrimPrefix(r.subject, r.limiter.prefix) }
 
-// leave gives back the place of a caller who does not wait for it, and those booked with it. It tries once: they may stay charged.
+// leave gives back the reservations of a caller who does not wait any longer. It tries once, so they may stay charged.
 func (r *Reservation) leave(ctx context.Context) { _ = settle(ctx, r.all, nil) }
 
 // Settle corrects the charge to the units that the call used: 0 to [MaxUnits], and of several subjects one number for each, in
@@ -302,12 +301,12 @@ func (r *Reservation) Settle(ctx context.Context, actual ...int64) error {
 	return settle(ctx, r.Parts, actual)
 }
 
-// settle settles reservations of one limiter to units, even if the caller has left, or without any gives them back, which it tries once.
+// settle settles reservations of one limiter to the given units, also when the caller has left. With nil it gives them back, and tries once.
 func settle(ctx context.Context, reservations []*Reservation, actual []int64) error {
 	var pending []*Reservation
 	var starts []time.Time
 	b := driver.Batch{Mode: driver.Each}
-	deadline := time.Now().Add(settleTime) // also of those that are just brought forward
+	deadline := time.Now().Add(settleTime) // which includes waiting for one that is being brought forward
 	for i, r := range reservations {
 		units := int64(0)
 		if actual != nil {
@@ -322,6 +321,9 @@ func settle(ctx context.Context, reservations []*Reservation, actual []int64) er
 		return nil
 	}
 	l := pending[0].limiter
+	if actual == nil { // it is tried once, so it has a second of its own
+		deadline = time.Now().Add(settleTime)
+	}
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	defer cancel()
 	// The context outlives the caller, so any error is the store's.
@@ -346,7 +348,7 @@ func settle(ctx context.Context, reservations []*Reservation, actual []int64) er
 	return errors.Join(errs...)
 }
 
-// atOnce calls f with each number below n, at the same time, and returns the errors.
+// atOnce calls f with each number below n concurrently, and returns the errors.
 func atOnce(n int, f func(int) error) []error {
 	errs := make([]error, n)
 	var group sync.WaitGroup
@@ -369,11 +371,11 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 	return settle(ctx, r.Parts, make([]int64, len(r.Parts)))
 }
 
-// Release gives back the whole estimate like Cancel, but only once, so the store need not remember the settlement until the charge leaves
-// the window. It suits many short calls with long windows. After the error [ErrUnavailable] the estimate may stay charged.
+// Release gives back the whole estimate like Cancel, but tries only once, so the store need not remember the settlement until the charge
+// leaves the window. It suits many short calls with long windows. After the error [ErrUnavailable] the estimate may stay charged.
 func (r *Reservation) Release(ctx context.Context) error { return settle(ctx, r.Parts, nil) }
 
-// decide fixes the units, and returns the settlement to apply, with an ID if it is repeatable, and when a booking ahead begins.
+// decide fixes the units. It returns the settlement to apply, with an ID if it may be repeated, and when a booking begins that lies ahead.
 func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settlement, begins time.Time, pending bool) {
 	if r.books {
 		defer r.limiter.queues.stepOut(r)()

@@ -74,9 +74,7 @@ func TestARefusedReservationHasNothingToSettle(t *testing.T) {
 		t.Fatalf("3 units where 2 are left: %+v", r.Result())
 	}
 	for _, err := range []error{r.Settle(t.Context(), 0), r.Settle(t.Context(), 9), r.Cancel(t.Context())} {
-		if err != nil {
-			t.Error(err)
-		}
+		report(t, err)
 	}
 	if left := remaining(t, l, "k"); left != 2 {
 		t.Errorf("%d left, want 2", left)

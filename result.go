@@ -38,7 +38,7 @@ type Result struct {
 	Remaining int64
 	// RetryAfter is zero for a call that was admitted. For a refusal it is the shortest time after which the same
 	// call is admitted if no other call comes: exact to the microsecond on the store's clock, over all limits. While
-	// bookings lie ahead it is the time behind them: for a call that is not booked an upper bound.
+	// bookings lie ahead it is the time until the call fits behind them, an upper bound for a call that is not booked.
 	RetryAfter time.Duration
 	// ResetAfter is the time until every unit of every limit is free, if no other call comes.
 	ResetAfter time.Duration
@@ -48,7 +48,7 @@ type Result struct {
 	// Charged is how many units AllowUpTo charged, or Reward gave back. It is zero for every other call.
 	Charged int64
 	// At is the store's clock when it decided, or the instant at which a booking starts. Subjects in different places
-	// are charged one after the other, and At is the time of the last: their own are in the results of [Reservation].Parts.
+	// are charged one after the other, and At is the time of the last; the results of [Reservation].Parts have their own.
 	At time.Time
 
 	// A Result is copied three or four times per call. So rare parts are behind a pointer, and its size is a multiple of 16 bytes.
@@ -146,7 +146,7 @@ func (r *Result) appendLimits(out []LimitResult) []LimitResult {
 	return out
 }
 
-// RefusedBy returns the limit that refused the call, of several the one with the longest RetryAfter, or false for one that was admitted.
+// RefusedBy returns the limit that refused the call, of several the one with the longest RetryAfter, or false if the call was admitted.
 func (r Result) RefusedBy() (by LimitResult, refused bool) {
 	if r.Allowed {
 		return by, false
@@ -195,8 +195,8 @@ func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond 
 // An Observer is called with each decision of the limiters that have it as [Options].Observer, for logs, metrics and
 // traces. Package example.com/sash/observe has one for log/slog and one for OpenTelemetry.
 //
-// A decision is what a caller asks the store for, once for all its subjects: whether it admits a call. Peek, Penalize, Reward, Reset and
-// corrections decide nothing, nor does a call that is wrong, such as one with an empty key, or whose context has ended already.
+// A decision is the store's answer whether it admits a call, one for all its subjects. Peek, Penalize, Reward, Reset and settlements
+// decide nothing, nor does an invalid call, such as one with an empty key, or a call whose context has already ended.
 type Observer interface {
 	// Observe is called after the decision, before its caller gets it: a slow observer delays the caller, and those who wait behind it. A
 	// panic is dropped, and the decision stands. Observe is called concurrently. The context is the caller's, or one that ends a second later.
@@ -207,15 +207,15 @@ type Observer interface {
 type Decision struct {
 	// Prefix names the limiter: [Options].Prefix as keys have it, for a [Concurrency] with "in-flight" behind it.
 	Prefix string
-	// Limits are those of the subject, of several subjects one after the other. The observer must not change them.
+	// Limits are the limits of each subject, one subject after the other. The observer must not change them.
 	Limits []Limit
-	// Cost is the units that were requested; of several subjects the most.
+	// Cost is the units that were requested, the most of any subject.
 	Cost int64
 	// Waiting says that the caller waits (Wait, WaitN and WaitDo): after a refusal it may ask again.
 	Waiting bool
 	// Result is the result, with Prefix in place of each key. It is zero if Err is not nil.
 	Result Result
-	// Err is nil, or why there is no decision: one that is [ErrUnavailable], or the context's, with the text of the store or of the cause.
+	// Err is nil, or why there is no decision: an [ErrUnavailable], or the context's error with the text of the store or of the cause.
 	Err error
 	// Began is when the store was asked, and Duration the time until the answer. A caller who waits has not waited yet.
 	Began    time.Time

@@ -90,9 +90,7 @@ func TestAnyBeginsAnywhere(t *testing.T) {
 			check(t, l.Reset(t.Context(), s.Key))
 		}
 		i, _, err := l.AllowAny(t.Context(), pool...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		seen[i]++
 	}
 	if len(seen) != len(pool) {
@@ -198,9 +196,7 @@ func TestABlockBehindDecorators(t *testing.T) {
 			for range 30 {
 				go func() {
 					res, err := l.Allow(t.Context(), name)
-					if err != nil {
-						t.Error(err)
-					}
+					report(t, err)
 					results <- res
 				}()
 			}

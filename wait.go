@@ -14,18 +14,18 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 }
 
 // WaitN waits for cost units, in order: it books them with a single decision and sleeps until they start. Calls start in the order in
-// which the store gets them, over all processes that share it, and low costs do not overtake a high one. Only what callers who leave and
-// settlements free goes to the next calls that fit there, which delay no caller who waits. If the units cannot start before the context's
+// which the store gets them, over all processes that share it, and low costs do not overtake a high one. Only units that leaving callers
+// and settlements free go to the next calls that fit there, and delay no caller who waits. If the units cannot start before the context's
 // deadline, WaitN fails at once with a [*LimitedError] that is also context.DeadlineExceeded, and nothing is charged. If the context ends
 // first, WaitN returns its error, in two seconds at most. If the process ends, its places stay unused. See [Reservation.Wait].
 //
-// Calls that do not wait, such as Allow, get what those who wait leave: none, as long as those ask for all there is. A
-// limiter [Limiter.With] smaller limits for those who wait leaves the rest to the others.
+// Calls that do not wait, such as Allow, get what waiting callers leave: nothing, as long as those request all there is. A limiter
+// [Limiter.With] smaller limits for waiting callers leaves the rest to the others.
 //
 // Where the store does not book (see [Limiter.Reserve]), or its queue is full or longer than [MaxAhead], the callers of this process ask
 // in turn: the first asks again after its RetryAfter, and when this process gives back units of the key. Between processes there is no
-// order. A caller whose deadline is nearer than the RetryAfter of the first fails at once; others fail at their deadline. If the store
-// fails, each of them asks for itself. Other errors are those of AllowN.
+// order. A caller whose deadline is nearer than the first caller's RetryAfter fails at once; others fail at their deadline. If the store
+// fails, each caller asks for itself. Other errors are those of AllowN.
 func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 	one, err := l.call(key, cost)
 	if err != nil {
