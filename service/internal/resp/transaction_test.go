@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -75,9 +76,10 @@ func TestQueuedCommandsAreOfTheShareOfTheirAddress(t *testing.T) {
 		}
 		return ok
 	}
-	decisions, inner := 0, memstore.New(nil)
+	inner := memstore.New(nil)
+	var decisions atomic.Int64
 	store := stands{driver.Passthrough{Store: inner}, func(ctx context.Context, b *driver.Batch) error {
-		if decisions++; free() {
+		if decisions.Add(1); free() {
 			t.Error("the commands are not held while they are answered")
 		}
 		return inner.Do(ctx, b)
@@ -103,7 +105,7 @@ func TestQueuedCommandsAreOfTheShareOfTheirAddress(t *testing.T) {
 	}
 	first.is("SASH.ALLOW shop ENTRY user x", "QUEUED")
 	first.begins("EXEC", "[xxx")
-	if decisions == 0 {
+	if decisions.Load() == 0 {
 		t.Error("nothing was decided")
 	}
 	servertest.Wait(t, "something stays held after EXEC", free)
