@@ -79,6 +79,9 @@ func limitsOf(texts []string) ([]sash.Limit, error) {
 
 // on calls f with the limiter that the flags describe, and its store.
 func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.Limiter, *remote) error) error {
+	if _, err := s.limiter(nowhere{}); err != nil { // wrong flags are reported before a missing Redis
+		return err
+	}
 	to, err := a.shared()
 	if err != nil {
 		return err
@@ -96,6 +99,9 @@ func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.L
 	}
 	return err
 }
+
+// nowhere is a store for checking flags.
+type nowhere struct{ driver.Store }
 
 func (a *app) allow() *cobra.Command {
 	return a.charging(false, &cobra.Command{

@@ -42,6 +42,9 @@ func (a *app) charging(reserves bool, cmd *cobra.Command) *cobra.Command {
 	f.Int64VarP(&s.cost, "cost", "c", 1, "units to request")
 	f.DurationVarP(&s.wait, "wait", "w", 0, "how long to wait for room, up to 24h")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if s.wait < 0 || s.wait > sash.MaxAhead {
+			return fmt.Errorf("--wait %v: give how long the command can wait, up to %v", s.wait, sash.MaxAhead)
+		}
 		parts, err := s.parts(cmd, a.args)
 		if err != nil {
 			return err

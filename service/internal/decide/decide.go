@@ -133,11 +133,15 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 	}
 	for i := range answers {
 		a := &answers[i]
-		if a.Limited() && !a.refund && !(a.quota && quotas) && a.Soft() {
-			if err := a.alone(ctx, admitted); err != nil { // which refuses nothing: the others are charged already
-				a.Source, a.Cause = sash.FromPolicy, err
-			}
+		if !a.Limited() || a.refund || a.quota && quotas || !a.Soft() {
+			continue
 		}
+		if err := a.alone(ctx, admitted); err != nil { // which refuses nothing: the others are charged already
+			a.Source, a.Cause = sash.FromPolicy, err
+		}
+	}
+	for i := range answers {
+		a := &answers[i]
 		a.insist(ctx, admitted)
 		if a.Limited() && a.refund {
 			if err := a.giveBack(ctx, admitted && a.limits.refunds(a.Rule)); err != nil {

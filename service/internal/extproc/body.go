@@ -163,6 +163,9 @@ func with(object []byte, at, value string) ([]byte, error) {
 		}
 		value = string(inner)
 	}
+	if bytes.Equal(bytes.TrimSpace(object[start:end]), []byte(value)) {
+		return object, nil
+	}
 	if start == 0 { // a new field, which is the last one
 		start = bytes.LastIndexByte(object, '}')
 		end, value = start, comma+strconv.Quote(name)+":"+value

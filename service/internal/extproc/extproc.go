@@ -114,6 +114,8 @@ func (s *Service) decide(stream ext.ExternalProcessor_ProcessServer, first *ext.
 		case body == nil, !body.GetEndOfStream() && !json.Valid(body.GetBody()):
 			return p.wrong(errFilters)
 		case !body.GetEndOfStream(): // no piece of JSON, so trailers follow: Envoy would never send the end of the request on
+			p.opts.Stats.Invalid()
+			p.log.Log(slog.LevelWarn, "a request was refused: it has trailers, or there is no buffer filter before the filter that decides")
 			return stream.Send(p.refuse(http.StatusBadRequest, "trailers cannot follow the body here: send the request without them", nil))
 		}
 	}

@@ -112,6 +112,7 @@ func (s *Service) correct(ctx context.Context, r *response, held []decide.Reserv
 			continue
 		}
 		if err := s.permit(ctx, held[i].Domain); err != nil {
+			s.unsettled(err)
 			return err
 		}
 		over = max(over, used-held[i].Units)

@@ -320,7 +320,7 @@ func (s *instance) openHome(with *store) (*degrade.Home, error) {
 	return watch, nil
 }
 
-// patience bounds one decision in all, the failure mode's answer and a wait for its turn included. It is longer than the
+// patience bounds one decision over HTTP and RESP in all, the failure mode's answer and a wait for its turn included. It is longer than the
 // budget, so that a store that does not answer still gets an answer by its failure mode.
 func (s *instance) patience() time.Duration {
 	longest := max(time.Second, 2*s.Budget)

@@ -101,7 +101,7 @@ func New(opts *Options) *Registry {
 		"reason", "unauthenticated", "decide", "refund", "override", "long_windows")
 	r.exports = r.vector("sash_export_failures_total", "Exports of traces or counters that failed.", "to", "otlp", "statsd")
 	r.Overrun = prometheus.NewCounter(prometheus.CounterOpts{Name: "sash_tokens_overrun_total", Help: "Tokens that responses used beyond their estimates."})
-	r.Unsettled = prometheus.NewCounter(prometheus.CounterOpts{Name: "sash_tokens_unsettled_total", Help: "Responses that could not be settled."})
+	r.Unsettled = prometheus.NewCounter(prometheus.CounterOpts{Name: "sash_tokens_unsettled_total", Help: "Estimates that stay charged because they could not be settled."})
 	r.Prometheus.MustRegister(r.Overrun, r.Unsettled)
 	ports := r.vector("sash_port_requests_total", "Requests for a decision by the port that they came to, without those that are invalid.", "port")
 	for port := range decide.Ports {
