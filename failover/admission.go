@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"example.com/sash"
-	"example.com/sash/driver"
 )
 
 const (
 	firstLimit = 16               // calls at the store before anything is known of it
 	baseWindow = 10 * time.Second // the fastest answer is that of one such window or two
+
+	longestWait = time.Second // for a turn, while the store answers, unless the budget can last longer
 )
 
 // An admission bounds how many calls are at a part of the store, and lets clients have the places in turn.
@@ -19,50 +20,48 @@ const (
 //	caller --> waits in this process, in turn with other clients --> at the store --> answered
 //	             overload beyond the longest wait                     the budget
 //
-// The budget and the breaker measure only the time at the store, because only that shows how the store is doing. The limit grows while
-// all places are taken and answers take little longer than the fastest one. It shrinks by a quarter when an answer takes longer by a part
-// of the time that the budget leaves. So calls queue in this process, where clients have turns, and not at the store.
+// Only the time at the store says something about the store, so budget and breaker know no other. The limit grows while all places are
+// taken and answers take little longer than the fastest one. It shrinks by a quarter when one takes longer by a part of the time that the
+// budget leaves. So calls queue in this process, where clients have turns, and not at the store.
 type admission struct {
 	g  *guard // of all parts
 	of *breaker
 
 	mu      sync.Mutex
-	limit   int                // guarded by mu: calls at the store, from 1 to most
-	there   map[*call]struct{} // guarded by mu: those there now whose time is not over
-	fastest [2]time.Duration   // guarded by mu: answer of this window, and of the one before
-	window  time.Time          // guarded by mu: when this window began
-	shrunk  time.Time          // guarded by mu: when the limit last shrank
-	heard   time.Time          // guarded by mu: when a call was last answered
-	asked   time.Time          // guarded by mu: since when there are calls there; zero if there are none
-	queues  map[string]*queue  // guarded by mu: calls that wait, by client
-	turns   []*queue           // guarded by mu: those queues, the next one first
-	clock                      // guarded by mu
-}
-
-// A place is where a call is.
-type place struct {
-	began    time.Time
-	went     time.Time     // to the store; zero while it waits for its turn
-	lag      time.Duration // of the admission's clock when the call came
-	spent    time.Duration // of its time before it went: the store was silent
-	extended bool          // its time was over at a step that came late
-	turn     chan error    // gets nil with the turn, or why there is none
-	gone     bool          // its caller left before its turn
-	others   bool          // calls of other parts had all places when it came
-
-	over bool                         // the store has returned
-	then []func(*driver.Batch, error) // called when it does
+	limit   int               // guarded by mu: calls at the store, from 1 to most
+	at      int               // guarded by mu: those there now, without those whose budget is over
+	fastest [2]time.Duration  // guarded by mu: answer of this window, and of the one before
+	window  time.Time         // guarded by mu: when this window began
+	shrunk  time.Time         // guarded by mu: when the limit last shrank
+	heard   time.Time         // guarded by mu: when a call was last answered
+	idle    bool              // guarded by mu: no call was there for a while
+	asked   time.Time         // guarded by mu: when one went there after that
+	queues  map[string]*queue // guarded by mu: calls that wait, by client
+	turns   []*queue          // guarded by mu: those queues, the next one first
+	timer   *time.Timer       // guarded by mu: of the next step; nil while no call waits
+	due     time.Time         // guarded by mu: of the next step
+	lag     time.Duration     // guarded by mu: by how much steps came late in all
 }
 
 // A queue is the calls of one client that wait, in order.
 type queue struct {
 	client string
-	calls  []*call
+	calls  []*waiter
+}
+
+type waiter struct {
+	ended    chan error // gets nil with a place, or why there is none
+	gone     bool       // guarded by mu: its caller has left
+	others   bool       // calls of other parts had all places
+	began    time.Time
+	patience time.Duration // the longest wait while the store answers nothing
+	last     time.Time     // the end of the longest wait
+	lag      time.Duration // of the admission when it began
 }
 
 func (a *admission) init(of *breaker, g *guard) {
-	a.g, a.of = g, of
-	a.limit, a.queues, a.there = min(firstLimit, g.most), make(map[string]*queue), make(map[*call]struct{})
+	a.g, a.of, a.idle = g, of, true
+	a.limit, a.queues = min(firstLimit, g.most), make(map[string]*queue)
 	a.fastest = [2]time.Duration{slowest(g.budget), slowest(g.budget)}
 }
 
@@ -83,96 +82,101 @@ func Client(ctx context.Context) string {
 	return client
 }
 
-// take gives a call a place at the store, if there is one. The caller holds mu.
-func (a *admission) take(c *call, now time.Time) bool {
-	if len(a.there) >= a.limit {
+// take takes a place, if there is one. The caller holds mu.
+func (a *admission) take() bool {
+	if a.at >= a.limit {
 		return false
 	}
-	if a.g.inFlight.Add(1) > int64(a.g.most) {
-		a.g.inFlight.Add(-1)
+	if a.g.placed.Add(1) > int64(a.g.most) {
+		a.g.placed.Add(-1)
 		return false
 	}
-	if a.asked.IsZero() {
-		a.asked = now
+	if a.at++; a.idle {
+		a.idle, a.asked = false, time.Now()
 	}
-	a.there[c], c.went = struct{}{}, now
-	a.start(now)
 	return true
 }
 
-// enter takes a place for a call, and waits for its turn if there is none. silent reports that the store had calls meanwhile and answered
-// none: then the wait is a part of the call's time.
-func (a *admission) enter(ctx context.Context, c *call) (silent bool, err error) {
+// free gives a place back. The caller holds mu.
+func (a *admission) free() {
+	a.at--
+	a.g.placed.Add(-1)
+}
+
+// enter takes a place, and waits for its turn if there is none. waited is how long it did, and silent that the store had
+// calls and answered none meanwhile. If err is nil the call has to leave.
+func (a *admission) enter(ctx context.Context, q *question) (waited time.Duration, silent bool, err error) {
 	a.mu.Lock()
-	c.began = time.Now()
-	c.lag = a.lag
-	if len(a.turns) == 0 && a.take(c, c.began) {
+	if len(a.turns) == 0 && a.take() {
 		a.mu.Unlock()
-		return false, nil
+		return 0, false, nil
 	}
-	if c.yields || a.of.now() != Up {
+	if q.yields || a.of.now() != Up {
 		a.mu.Unlock()
-		return false, &sash.StoreError{Err: ErrBusy}
+		return 0, false, &sash.StoreError{Err: ErrBusy}
 	}
-	a.join(Client(ctx), c)
+	w := a.join(ctx, q.patience)
 	a.mu.Unlock()
 	select {
-	case err = <-c.turn:
+	case err = <-w.ended:
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	silent = !c.others && a.heard.Before(c.began)
-	waited := time.Since(c.began)
-	switch {
-	case err != nil:
-		if c.gone = true; len(c.turn) > 0 && <-c.turn == nil {
-			a.free(c)
+	if err != nil && !w.gone { // the caller has left, perhaps with a place
+		w.gone = true
+		if len(w.ended) > 0 && <-w.ended == nil {
+			a.free()
+			a.admit()
 		}
-	case silent:
-		c.spent = min(waited, c.patience)
-	default:
-		c.patience = min(c.patience, max(a.g.budget, c.patience-waited))
 	}
-	return silent, err
+	return time.Since(w.began), !w.others && a.heard.Before(w.began), err
 }
 
 // join adds a call to the queue of its client. The caller holds mu.
-func (a *admission) join(client string, c *call) {
+func (a *admission) join(ctx context.Context, patience time.Duration) *waiter {
+	client := Client(ctx)
 	q := a.queues[client]
 	if q == nil {
 		q = &queue{client: client}
 		a.queues[client] = q
 		a.turns = append(a.turns, q)
 	}
-	c.turn, c.others = make(chan error, 1), len(a.there) == 0
-	q.calls = append(q.calls, c)
-	a.start(c.began)
+	now := time.Now()
+	w := &waiter{
+		ended: make(chan error, 1), began: now, patience: min(patience, silentBudgets*a.g.budget),
+		last: now.Add(max(longestWait, longest(a.g.budget), patience)), others: a.at == 0, lag: a.lag,
+	}
+	q.calls = append(q.calls, w)
+	if a.timer == nil {
+		a.due = now.Add(a.gap())
+		a.timer = time.AfterFunc(a.gap(), a.step)
+	}
+	return w
 }
 
-// free frees the place of a call that has ended, or that the store does not get. The caller holds mu.
-func (a *admission) free(c *call) {
-	a.g.inFlight.Add(-1)
-	delete(a.there, c)
+func (a *admission) gap() time.Duration { return a.g.budget / stepsOfBudget }
+
+// leave gives back the place of a call that began at an instant, when it has an answer, from the store or a cache, or its budget is over.
+func (a *admission) leave(began time.Time, answered, fromStore bool) {
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.follow(began, now, answered, fromStore)
+	a.free()
 	a.admit()
 }
 
-// leave ends a call. It reports whether the call ended in time, and returns what to call with its result.
-func (a *admission) leave(c *call, answered, fromStore bool) (inTime bool, then []func(*driver.Batch, error)) {
+func (a *admission) answered(after time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if _, inTime = a.there[c]; inTime {
-		a.follow(c, time.Now(), answered, fromStore)
-	}
-	a.free(c)
-	c.over = true
-	return inTime, c.then
+	return a.heard.After(after)
 }
 
 // follow changes the limit by a call that ends. The caller holds mu.
-func (a *admission) follow(c *call, now time.Time, answered, fromStore bool) {
-	took := now.Sub(c.went)
+func (a *admission) follow(began, now time.Time, answered, fromStore bool) {
+	took := now.Sub(began)
 	switch {
 	case answered:
 		a.heard = now
@@ -191,34 +195,106 @@ func (a *admission) follow(c *call, now time.Time, answered, fromStore bool) {
 	slow := min(room/2, max(room/4, 2*base)) // a group commit takes up to three round trips
 	switch queued := took - base; {
 	case queued > slow:
-		if c.went.After(a.shrunk) { // of calls that were there together one counts
+		if began.After(a.shrunk) { // of calls that were there together one counts
 			a.shrunk, a.limit = now, max(1, a.limit*3/4)
 		}
-	case answered && fromStore && queued <= slow/4 && len(a.there) >= a.limit:
+	case answered && fromStore && queued <= slow/4 && a.at >= a.limit:
 		a.limit = min(a.g.most, a.limit+1)
 	}
 }
 
 // admit gives free places to calls that wait, one of each client in turn. The caller holds mu.
 func (a *admission) admit() {
-	for now := time.Now(); len(a.turns) > 0; {
+	for len(a.turns) > 0 && a.take() {
 		q := a.turns[0]
-		c := q.calls[0]
-		if !c.gone && !a.take(c, now) {
-			break
-		}
 		a.turns = a.turns[1:]
+		w := q.calls[0]
 		q.calls[0] = nil
 		if q.calls = q.calls[1:]; len(q.calls) > 0 {
 			a.turns = append(a.turns, q)
 		} else {
 			delete(a.queues, q.client)
 		}
-		if !c.gone {
-			c.turn <- nil
+		if w.gone {
+			a.free()
+		} else {
+			w.ended <- nil
 		}
 	}
-	if len(a.there) == 0 {
-		a.asked = time.Time{}
+	a.idle = a.at == 0
+}
+
+// step ends waits that took too long, and gives out places that other parts left.
+func (a *admission) step() {
+	a.g.woke()
+	_ = yield()                                  // to those that read replies
+	here := a.g.waitsBelow(a.g.budget - a.gap()) // the store keeps no call waiting
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	if late := now.Sub(a.due); late > onTime {
+		a.lag += late
 	}
+	a.admit()
+	down, next := a.of.now() != Up, now.Add(a.gap())
+	turns := a.turns[:0]
+	for _, q := range a.turns {
+		kept := q.calls[:0]
+		for _, w := range q.calls {
+			over, err := a.over(w, now, here)
+			switch {
+			case w.gone:
+			case down:
+				w.ended <- &sash.StoreError{Err: ErrBusy}
+			case err != nil:
+				w.ended <- err
+			default:
+				kept = append(kept, w)
+				if over.Before(next) {
+					next = over
+				}
+			}
+		}
+		clear(q.calls[len(kept):])
+		if q.calls = kept; len(kept) > 0 {
+			turns = append(turns, q)
+		} else {
+			delete(a.queues, q.client)
+		}
+	}
+	clear(a.turns[len(turns):])
+	if a.turns = turns; len(turns) == 0 {
+		a.timer = nil
+		return
+	}
+	a.due = now.Add(max(time.Millisecond, next.Sub(now)))
+	a.timer.Reset(a.due.Sub(now))
+}
+
+// over returns when a wait is over, and why if it is. A call has waited for the store if that answers nothing for as long as
+// the call may be there, less the time in which this process did not run: then the failure mode answers. Otherwise it has
+// waited for other calls, and it may do so for longer. The caller holds mu.
+func (a *admission) over(w *waiter, now time.Time, here bool) (end time.Time, err error) {
+	var why error = &sash.StoreError{Err: ErrBusy}
+	since := w.began
+	answered := a.heard
+	if a.at == 0 { // other parts have all places
+		answered = a.g.start.Add(time.Duration(a.g.heard.Load()))
+	}
+	for _, at := range [...]time.Time{answered, a.asked} {
+		if at.After(since) {
+			since = at
+		}
+	}
+	end = since.Add(w.patience + a.lag - w.lag)
+	if here || end.After(w.last) {
+		end = w.last
+		if here || since != w.began {
+			why = ErrOverload
+		}
+	}
+	if now.Before(end) {
+		return end, nil
+	}
+	return end, why
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,23 +23,12 @@ func fromStore(b *driver.Batch) bool {
 	return op.Kind != driver.Charge || op.Answer.Source == driver.FromStore
 }
 
-// A call is one that waits for its turn, and then one that the store works on, perhaps for longer than any caller waits. It is the
-// context of its work, whose end may be later than its deadline if this process runs late. So its error is never
-// context.DeadlineExceeded.
-type call struct {
+type question struct {
 	breaker  *breaker          // of the call's part of the store
 	patience time.Duration     // the longest time that its caller waits
 	yields   bool              // it does not wait for a place among the calls under way: callers go first
-	batch    *driver.Batch     // nobody else uses it until the call is over
-	after    []<-chan struct{} // closed before the store gets the call
-
-	context.Context // the caller's values
-	cancel          context.CancelFunc
-	ticket          ticket
-	result          chan outcome // gets what the caller gets
-	err             error        // of the store; set before the call is over
-
-	place // in its part's admission, which guards it
+	batch    *driver.Batch     // nobody else uses it until the call is over, which may be later than the caller waits
+	after    []<-chan struct{} // closed before the call may begin
 }
 
 type outcome struct {
@@ -46,119 +36,92 @@ type outcome struct {
 	err     error         // if failed, an ErrUnavailable with the cause
 	failed  bool          // the failure mode answers
 	kind    Kind          // of the failure
-	pending *call         // may still end
+	pending *attempt      // the call, which may still end
+}
+
+// An attempt is a call that the store works on, perhaps for longer than any caller waits.
+type attempt struct {
+	ctx   until         // of the call, for a store that heeds it
+	done  chan struct{} // closed when what the store returned is set
+	batch *driver.Batch
+	err   error
+
+	entry *admission
+	began time.Time
+	left  atomic.Bool // its place among those at the store is free
+}
+
+// An until is the context of a call on the store: the caller's values, and the end of the call's watch, which may be later than
+// the deadline if this process runs late. So its error is never context.DeadlineExceeded.
+type until struct {
+	context.Context
+	cancel   context.CancelFunc
+	deadline time.Time
 }
 
 // Deadline is of context.Context.
-func (c *call) Deadline() (time.Time, bool) { return c.went.Add(longest(c.patience)), true }
+func (u until) Deadline() (time.Time, bool) { return u.deadline, true }
 
-// ask asks the store, in a goroutine, so that the caller has its answer in time even if the store ignores its context. The store
-// gets the whole budget even if the caller's deadline is earlier: otherwise callers with less time than the budget would never find
-// that it is down.
-func (g *guard) ask(ctx context.Context, c *call) outcome {
-	if err := ctx.Err(); err != nil { // the caller has left: charge nothing
-		return outcome{err: err}
+// begin makes a call in a goroutine, so that the caller has its answer in time even if the store ignores its context.
+func (g *guard) begin(ctx context.Context, q *question) *attempt {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	now := time.Now()
+	a := &attempt{
+		done: make(chan struct{}), ctx: until{ctx, cancel, now.Add(longest(q.patience))}, batch: q.batch, entry: &q.breaker.entry, began: now,
 	}
-	c.result = make(chan outcome, 1)
-	c.Context, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	switch err := g.admit(ctx, c); {
-	case err != nil && ctx.Err() != nil, errors.Is(err, ErrOverload): // the caller left, or this process has too many
-		return outcome{err: err}
-	case err != nil:
-		return outcome{err: err, failed: true, kind: Unsent}
+	go func() {
+		a.err = g.attend(a.ctx, q)
+		g.inFlight.Add(-1)
+		a.leave(a.err == nil || errors.Is(a.err, driver.ErrRejected), a.err != nil || fromStore(a.batch))
+		close(a.done)
+		cancel()
+	}()
+	return a
+}
+
+func (a *attempt) leave(answered, fromStore bool) {
+	if a.left.CompareAndSwap(false, true) {
+		a.entry.leave(a.began, answered, fromStore)
 	}
-	go g.run(c)
+}
+
+func (a *attempt) over() bool {
 	select {
-	case out := <-c.result:
-		return out
-	case <-ctx.Done():
-	}
-	select {
-	case out := <-c.result: // at the same time
-		return out
+	case <-a.done:
+		return true
 	default:
-		return outcome{err: ctx.Err()}
+		return false
 	}
 }
 
-// admit takes a place among the calls at the store and asks the breaker. While the store is up a call waits for its turn.
-func (g *guard) admit(ctx context.Context, c *call) error {
-	b := c.breaker
-	c.ticket = ticket(b.epoch.Load())
-	silent, err := b.entry.enter(ctx, c)
-	if err != nil {
-		if silent && b.now() == Up && errors.Is(err, ErrBusy) {
-			b.crowd(c.ticket)
-		}
-		return err
-	}
-	t, err := g.enter(b)
-	if t != c.ticket || err != nil {
-		b.entry.mu.Lock()
-		defer b.entry.mu.Unlock()
-		if c.ticket = t; err != nil {
-			b.entry.free(c)
-		}
-	}
-	return err
-}
-
-// run has the store carry out a call.
-func (g *guard) run(c *call) {
-	defer c.cancel()
-	c.err = g.attend(c)
-	answered := c.err == nil || errors.Is(c.err, driver.ErrRejected)
-	inTime, then := c.breaker.entry.leave(c, answered, c.err != nil || fromStore(c.batch))
-	if inTime {
-		c.answer(g.judge(c))
-	}
-	for _, f := range then {
-		f(c.batch, c.err)
-	}
-}
-
-// answer gives the caller an outcome, unless it has one.
-func (c *call) answer(out outcome) {
-	select {
-	case c.result <- out:
-	default:
-	}
-}
-
-// ends calls f with the result of the call when it ends, or at once if it has. A nil call has.
-func (c *call) ends(f func(*driver.Batch, error)) {
-	if c == nil {
-		f(nil, nil)
+// ends calls f with the result of the attempt when it ends, in a goroutine of its own, or at once if it is over.
+func (a *attempt) ends(f func(*driver.Batch, error)) {
+	if a.over() {
+		f(a.batch, a.err)
 		return
 	}
-	a := &c.breaker.entry
-	a.mu.Lock()
-	over := c.over
-	if !over {
-		c.then = append(c.then, f)
-	}
-	a.mu.Unlock()
-	if over {
-		f(c.batch, c.err)
-	}
+	go func() {
+		<-a.done
+		f(a.batch, a.err)
+	}()
 }
 
 // attend has the store carry out a batch, and turns a panic into an error: in this goroutine it would end the process.
-func (g *guard) attend(c *call) (err error) {
+func (g *guard) attend(ctx context.Context, q *question) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = &sash.StoreError{Err: fmt.Errorf("failover: the store panicked: %v", p)}
 		}
 	}()
-	for _, over := range c.after {
+	for _, over := range q.after {
 		select {
 		case <-over:
-		case <-c.Done():
-			return c.Err()
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
-	b := c.batch
-	err = g.store.Do(c, b)
+	b := q.batch
+	err = g.store.Do(ctx, b)
 	if chosen := b.Chosen; chosen < 0 || chosen >= len(b.Ops) {
 		b.Chosen = 0
 		err = cmp.Or(err, fmt.Errorf("failover: the store chose operation %d of %d", chosen, len(b.Ops)))
@@ -166,36 +129,93 @@ func (g *guard) attend(c *call) (err error) {
 	return err
 }
 
-// expire returns the outcome of a call that has no answer and whose time is over. here says that it was not at the store for as long as
-// the budget, and lagged that this process may be why there is no answer.
-func (g *guard) expire(c *call, here, answers, lagged bool) outcome {
-	c.cancel()
-	err := g.budgetError()
-	switch {
-	case here && answers: // others
-		c.breaker.skip(c.ticket)
-		return outcome{err: fmt.Errorf("%w (%w)", ErrOverload, ErrBudget), pending: c}
-	case here:
-		c.breaker.skip(c.ticket)
-	default:
-		c.breaker.fail(c.ticket, err, lagged)
-		g.report(err, Unknown)
+// ask asks the store. The store gets the whole budget even if the caller's deadline is earlier: otherwise callers with less
+// time than the budget would never find that it is down.
+func (g *guard) ask(ctx context.Context, q question) outcome {
+	if err := ctx.Err(); err != nil { // the caller has left: charge nothing
+		return outcome{err: err}
 	}
-	return outcome{err: &sash.StoreError{Err: err}, failed: true, pending: c}
+	t, waited, err := g.admit(ctx, &q)
+	switch {
+	case err != nil && ctx.Err() != nil, errors.Is(err, ErrOverload): // the caller left, or this process has too many
+		return outcome{err: err}
+	case err != nil:
+		return outcome{err: err, failed: true, kind: Unsent}
+	}
+	a := g.begin(ctx, &q)
+	w := g.watch(q.breaker, q.patience-waited)
+	w.persist(q.patience-waited, a.done, ctx.Done())
+	if err = ctx.Err(); a.over() || err == nil && waited == 0 {
+		w.timer.Stop()
+		return g.judge(q.breaker, a, t, w)
+	}
+	go func() { // only the rest of the budget shows whether the store works
+		w.wait(a.done, nil)
+		w.patient = false
+		w.begin(waited)
+		w.wait(a.done, nil)
+		g.judge(q.breaker, a, t, w)
+	}()
+	if err != nil { // the caller left
+		return outcome{err: err}
+	}
+	return outcome{err: &sash.StoreError{Err: g.budgetError()}, failed: true, pending: a}
 }
 
-// judge returns what a call comes to that has ended in time.
-func (g *guard) judge(c *call) outcome {
-	b, t, err := c.breaker, c.ticket, c.err
-	switch {
-	case err == nil && fromStore(c.batch):
-		b.succeed(t)
-		return outcome{batch: c.batch}
-	case err == nil, answers(err):
-		b.skip(t)
-		return outcome{batch: c.batch, err: err}
+// admit takes a place among the calls at the store and asks the breaker. While the store is up a call waits for its turn.
+// waited is how long the store was silent meanwhile, which counts as a part of the budget.
+func (g *guard) admit(ctx context.Context, q *question) (t ticket, waited time.Duration, err error) {
+	b := q.breaker
+	before := ticket(b.epoch.Load())
+	waited, silent, err := b.entry.enter(ctx, q)
+	if err == nil && g.inFlight.Add(1) > int64(g.most) { // with those whose budget is over
+		g.inFlight.Add(-1)
+		b.entry.leave(time.Now(), false, false)
+		silent, err = true, &sash.StoreError{Err: ErrBusy}
 	}
-	kind := g.kind(err)
+	if err != nil {
+		if silent && b.now() == Up && errors.Is(err, ErrBusy) {
+			b.crowd(before)
+		}
+		return 0, 0, err
+	}
+	if !silent {
+		q.patience = min(q.patience, max(g.budget, q.patience-waited))
+		waited = 0
+	}
+	if t, err = g.enter(b); err != nil {
+		g.inFlight.Add(-1)
+		b.entry.leave(time.Now(), false, false)
+	}
+	return t, min(waited, q.patience), err
+}
+
+// judge returns whether the store answered or failed, when it has answered or its time is over.
+func (g *guard) judge(b *breaker, a *attempt, t ticket, w *watch) outcome {
+	if !a.over() {
+		a.leave(false, false)
+		a.ctx.cancel()
+		if w.here() { // it has not been at the store for as long as the budget
+			b.skip(t)
+			if a.entry.answered(a.began) {
+				return outcome{err: fmt.Errorf("%w (%w)", ErrOverload, ErrBudget), pending: a}
+			}
+			return outcome{err: &sash.StoreError{Err: g.budgetError()}, failed: true, pending: a}
+		}
+		err := g.budgetError()
+		b.fail(t, err, w.lagged())
+		g.report(err, Unknown)
+		return outcome{err: &sash.StoreError{Err: err}, failed: true, pending: a}
+	}
+	switch {
+	case a.err == nil && fromStore(a.batch):
+		b.succeed(t)
+		return outcome{batch: a.batch}
+	case a.err == nil, answers(a.err):
+		b.skip(t)
+		return outcome{batch: a.batch, err: a.err}
+	}
+	err, kind := a.err, g.kind(a.err)
 	if kind == Rejected { // it works
 		b.succeed(t)
 		g.report(err, kind)
@@ -208,12 +228,12 @@ func (g *guard) judge(c *call) outcome {
 		err = fmt.Errorf("%w: %v", io.ErrClosedPipe, err) // by the client
 	}
 	if counts(err, kind) {
-		b.fail(t, err, b.entry.lagged(c))
+		b.fail(t, err, w.lagged())
 	} else {
 		b.skip(t)
 	}
 	g.report(err, kind)
-	return outcome{err: &sash.StoreError{Err: err}, failed: true, kind: kind, pending: c}
+	return outcome{err: &sash.StoreError{Err: err}, failed: true, kind: kind, pending: a}
 }
 
 // budgetError returns ErrBudget, with the servers that are silent. One that answers every call has owed none for half of the budget.

@@ -14,7 +14,7 @@ const (
 	mostSettled  = 100_000 // IDs of settlements; what further settlements change is doubtful, and counted
 )
 
-// visits is how many accounts a backlog without room examines to find one that it can drop, while a caller waits.
+// visits is how many accounts are visited for one that can be forgotten, while a caller waits.
 const visits = 100
 
 // A ledger counts what the backlogs of all parts hold, and what became of it.
@@ -91,7 +91,7 @@ func (b *backlog) add(id string, req driver.Request, at, delay int64) {
 	b.owe(newDebt(id, req, at, delay))
 }
 
-// owe adds a debt to its account, and gives it up if there is no room. A call with an ID owes once. The caller holds mu.
+// owe adds a debt to that of its account, but a call with an ID owes once, and gives up what there is no room for. The caller holds mu.
 func (b *backlog) owe(d *debt) {
 	switch since := b.debts[d.of]; {
 	case len(d.leave) == 0, since != nil && d.of.id != "":
@@ -177,14 +177,14 @@ func (b *backlog) next() (of account, policy *driver.Policy, wait time.Duration)
 	return account{}, nil, wait
 }
 
-// hurries reports whether bookings are due before they start: after close, or because the store forgets their ID. The caller holds mu.
+// hurries reports whether an account's debt is due before it starts: at the end, or if the store forgets its ID. The caller holds mu.
 func (b *backlog) hurries(of account) bool { return b.closed || of.id != "" }
 
-// close makes everything due, and returns a channel that is closed when write has ended; nil if it does not run.
+// close loses what is admitted from now on, and returns what is closed when write has ended; nil if it does not run.
 func (b *backlog) close() (done <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.closed = true
+	b.closed = true // now everything is due
 	return b.done
 }
 
@@ -207,8 +207,8 @@ func (b *backlog) giveUp(d *debt) {
 	}
 }
 
-// send marks a debt that the store may charge from now on: it is being written, or its call was answered locally before the store
-// answered. Meanwhile settlements find it, and a Reset waits for it. The caller holds mu.
+// send notes that the store may be charging a debt from now on: it is being written, or is a call that was answered locally before the
+// store did. Settlements find it meanwhile, and Reset comes after it. The caller holds mu.
 func (b *backlog) send(d *debt) *debt {
 	d.cost, d.over = min(d.units(), driver.MaxUnits), make(chan struct{})
 	b.sent[d] = struct{}{}
@@ -256,19 +256,8 @@ const (
 	rejected              // and lost
 )
 
-// land records the fate of a debt that was sent, which no settlement finds from now on. What Reset forgot is not owed again. The debt
-// is forgotten once its call is over, if any: until then the store can charge it.
-func (b *backlog) land(d *debt, f fate, pending *call) {
-	b.record(d, f)
-	pending.ends(func(*driver.Batch, error) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.sent, d)
-		close(d.over)
-	})
-}
-
-func (b *backlog) record(d *debt, f fate) {
+// land records the fate of a debt that was sent, which no settlement finds from now on. What Reset forgot is not owed again.
+func (b *backlog) land(d *debt, f fate) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	again := &debt{of: d.of, policy: d.policy, leave: d.leave, began: d.began}
@@ -288,4 +277,12 @@ func (b *backlog) record(d *debt, f fate) {
 	case f == rejected:
 		b.lost.Add(again.units())
 	}
+}
+
+// end forgets a debt that has landed: the store has charged it, or never will.
+func (b *backlog) end(d *debt) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.sent, d)
+	close(d.over)
 }

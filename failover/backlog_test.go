@@ -84,7 +84,7 @@ func TestSettlementsAreBounded(t *testing.T) {
 		}
 		d := b.take()
 		b.correct(settlement(req, at, 1, "0"))
-		b.land(d, uncharged, nil)
+		b.land(d, uncharged)
 		b.correct(settlement(req, at, 1, "0"))
 		if units := b.debt(req).units(); units != 21 || len(b.settled) != 4 {
 			t.Errorf("%d units after a debt was put back and a settlement repeated; %d IDs", units, len(b.settled))

@@ -58,8 +58,8 @@ type breaker struct {
 	cause error         // guarded by mu: why calls do not go to the store
 }
 
-// A ticket is the epoch in which a call entered. Each probe begins one. What a call of an earlier epoch finds out is not about the
-// store as it is now.
+// A ticket is the epoch in which a call entered: that of the probe that the call is, or of the last one before it. What calls
+// of an earlier epoch find out is about a store that was another then.
 type ticket uint64
 
 func (b *breaker) init(blip, budget time.Duration, onChange func(State, error)) {
@@ -142,7 +142,7 @@ func (b *breaker) fail(t ticket, err error, lagged bool) {
 	})
 }
 
-// crowd records a call that got no place within its budget. It is a failure if the store has failed before, and answered nothing since.
+// crowd records a call that found no place within its budget. It is a failure if no answer comes between others.
 func (b *breaker) crowd(t ticket) {
 	b.mu.Lock()
 	silent := b.run.failures > 0 && b.answers.Load() == b.run.before

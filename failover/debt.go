@@ -84,7 +84,7 @@ func (b *backlog) find(of account, at, leaves int64) (*charge, *debt) {
 	return nil, nil
 }
 
-// forget drops a subject under all limits, with the calls that have an ID. The channels are closed once the store cannot charge them.
+// forget drops a subject under all limits, with the calls that have an ID. It returns what is closed when the store cannot charge them.
 func (b *backlog) forget(key string, policy *driver.Policy) (over []<-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

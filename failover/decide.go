@@ -64,7 +64,7 @@ func (s *Store) recall(ctx context.Context, op *driver.Op) (ok bool) {
 
 // pass has the store carry out a batch that it does not answer in its place, once some channels are closed.
 func (s *Store) pass(ctx context.Context, b *driver.Batch, after []<-chan struct{}) error {
-	out := s.ask(ctx, &call{breaker: s.part(b.Ops[0].Request), patience: s.budget, batch: b.Clone(), after: after})
+	out := s.ask(ctx, question{breaker: s.part(b.Ops[0].Request), patience: s.budget, batch: b.Clone(), after: after})
 	if out.err != nil { // the store may still be at it
 		return out.err
 	}
@@ -76,7 +76,7 @@ func (s *Store) pass(ctx context.Context, b *driver.Batch, after []<-chan struct
 func (s *Store) decide(ctx context.Context, b *driver.Batch) error {
 	op := &b.Ops[0]
 	patience := max(s.budget, min(microseconds(op.Within), patientBudgets*s.budget))
-	out := s.ask(ctx, &call{breaker: s.part(op.Request), patience: patience, batch: b.Clone()})
+	out := s.ask(ctx, question{breaker: s.part(op.Request), patience: patience, batch: b.Clone()})
 	switch {
 	case out.failed && b.Mode == driver.Any:
 		return s.choose(ctx, b, &out)
@@ -150,7 +150,7 @@ func (s *Store) forgo(ctx context.Context, out *outcome, owed []driver.Op) {
 				continue
 			}
 			back := &driver.Batch{Ops: []driver.Op{apart.Undo(op)}}
-			_ = s.ask(context.WithoutCancel(ctx), &call{breaker: s.part(op.Request), patience: s.budget, batch: back})
+			_ = s.ask(context.WithoutCancel(ctx), question{breaker: s.part(op.Request), patience: s.budget, batch: back})
 		}
 	})
 }

@@ -29,10 +29,10 @@ type Options struct {
 	// with its highest cost. Zero is no ceiling.
 	OpenPerSecond int64
 	// Budget is the most time that a call waits for the store, from its turn on. Zero is DefaultBudget. It should be shorter than the
-	// deadlines of callers: a caller whose deadline comes first gets the error of its context. Only time in which this process
-	// runs counts, so that a reply that has arrived is read. So a budget can last ten times its length, but at most a second longer. A
-	// call that is ready to wait, such as [sash.Limiter.Wait], has 20 times as long, and a hundred times while the store answers others,
-	// but no longer than it is ready to wait.
+	// deadlines of callers: a caller whose deadline comes first gets the error of its context. It is time in which this process runs, so
+	// that a reply that is there is read, but lasts ten times its length at most, and no more than a second longer. A call that is ready
+	// to wait for its turn, such as [sash.Limiter.Wait], has 20 times as long, and a hundred times while the store answers others, but no
+	// longer than it is ready to wait.
 	Budget time.Duration
 	// MaxInFlight is the most calls that all parts of the store work on at once, with those whose callers have left. Further calls
 	// wait for their turn, and fewer are admitted when the store answers slowly. Zero is DefaultMaxInFlight.
@@ -56,8 +56,8 @@ type Options struct {
 	// breaker. Part is called for every decision and must not block.
 	Parts int
 	Part  func(key string, policy *driver.Policy) int
-	// OnChange is called when State changes. cause is nil when the store is up. It must not block: decisions wait for it.
-	// Two calls can run at once; State returns the latest state.
+	// OnChange is called when State changes. cause is nil when the store is up. The goroutine of a decision calls it,
+	// so it must not block. Two calls can run at once; State returns the latest state.
 	OnChange func(now State, cause error)
 	// OnError is called with every failure of the store, of which there are few while it is down, and for each call that is Rejected. A
 	// Misconfigured failure does not go away by itself: report it to an operator. OnError must not block. A panic of OnError, OnChange
@@ -73,8 +73,9 @@ var (
 	ErrBudget = errors.New("failover: no answer within the budget")
 	// ErrBusy means that too many calls were under way while the store was down, or answered none for the whole budget.
 	ErrBusy = errors.New("failover: too many calls are under way")
-	// ErrOverload means that this process has more calls than the store answers in time, and that the call has waited here for longer than
-	// a budget can last. No failure mode answers it. It is sash.ErrUnavailable. Nothing was charged, unless the error is ErrBudget, too.
+	// ErrOverload means that the store answers, and that the call has waited in this process, which has more calls than the store answers
+	// in time, for longer than a budget can last. No failure mode answers it. It is sash.ErrUnavailable. Nothing was charged, unless the
+	// error is ErrBudget, too.
 	ErrOverload error = overload{}
 	// ErrDown means that the store failed before and gets no calls for now.
 	ErrDown = errors.New("failover: the store is down")
@@ -196,6 +197,7 @@ type guard struct {
 	classify func(error) Kind
 	onError  func(error, Kind)
 	inFlight atomic.Int64 // calls that the store works on
+	placed   atomic.Int64 // those of them within their budget
 	heard    atomic.Int64 // when the last answer came, since start
 	start    time.Time
 	most     int       // of them at once

@@ -24,13 +24,15 @@ func (g *guard) owe(owed []driver.Op, out *outcome) {
 		}
 		d := b.call(op.ID, op.Request, op.Answer.At, op.Answer.Delay)
 		out.pending.ends(func(done *driver.Batch, err error) {
-			became := unknown
-			if i := at(done.Ops, op.Key); err == nil && i >= 0 && done.Charged(i) > 0 {
-				became = charged // do not charge it again
-			} else if err == nil || answers(err) || g.kind(err) != Unknown {
-				became = uncharged
+			switch i := at(done.Ops, op.Key); {
+			case err == nil && i >= 0 && done.Charged(i) > 0: // do not charge it again
+				b.land(d, charged)
+			case err == nil || answers(err) || g.kind(err) != Unknown:
+				b.land(d, uncharged)
+			default:
+				b.land(d, unknown)
 			}
-			b.land(d, became, nil)
+			b.end(d)
 		})
 	}
 }
@@ -78,9 +80,9 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 	if d == nil { // forgotten, or it has left
 		return true
 	}
-	// By then the store may have forgotten the ID.
-	if d.began != 0 && time.Since(time.UnixMicro(d.began)) > driver.RepeatTime-longest(patientBudgets*g.budget) {
-		b.land(d, unknown, nil)
+	if d.began != 0 && time.Since(time.UnixMicro(d.began)) > driver.RepeatTime-longest(patientBudgets*g.budget) { // the store may have forgotten the ID
+		b.land(d, unknown)
+		b.end(d)
 		return true
 	}
 	repeats := g.store.Powers()&driver.CanID != 0
@@ -88,23 +90,29 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 		d.id = rand.Text()
 	}
 	req := driver.Request{Key: of.key, Cost: d.cost, Policy: holding(d.policy, d.cost)}
-	sent, became := time.Now().UnixMicro(), rejected
+	sent := time.Now().UnixMicro()
 	out := g.single(context.Background(), store, true, driver.Settlement{Request: req, ID: d.id})
 	switch {
 	case !out.failed && out.err == nil:
 		b.written.Add(d.cost)
-		became = charged
+		b.land(d, charged)
 	case out.failed && out.kind == Unsent && of.id == "": // also if too many calls are under way
-		became = uncharged
+		b.land(d, uncharged)
 	case out.failed && out.kind != Misconfigured && repeats:
 		b.mu.Lock()
 		d.began = cmp.Or(d.began, sent)
 		b.mu.Unlock()
-		became = repeated
+		b.land(d, repeated)
 	case out.failed && out.kind == Unknown:
-		became = unknown
+		b.land(d, unknown)
+	default:
+		b.land(d, rejected)
 	}
-	b.land(d, became, out.pending)
+	if out.pending == nil {
+		b.end(d)
+	} else {
+		out.pending.ends(func(*driver.Batch, error) { b.end(d) })
+	}
 	return !out.failed
 }
 
@@ -115,10 +123,10 @@ func (g *guard) look(store *breaker, key string, policy *driver.Policy) bool {
 	return !out.failed && (out.err != nil || fromStore(out.batch))
 }
 
-// single has the store decide one call. One that yields does not wait for its turn: callers go first.
-func (g *guard) single(ctx context.Context, store *breaker, yields bool, set driver.Settlement) outcome {
-	b := &driver.Batch{Ops: []driver.Op{{Settlement: set}}}
-	return g.ask(ctx, &call{breaker: store, patience: g.budget, yields: yields, batch: b})
+// single has the store decide one call. One that yields leaves the places among the calls under way to callers.
+func (g *guard) single(ctx context.Context, store *breaker, yields bool, call driver.Settlement) outcome {
+	b := &driver.Batch{Ops: []driver.Op{{Settlement: call}}}
+	return g.ask(ctx, question{breaker: store, patience: g.budget, yields: yields, batch: b})
 }
 
 // holding returns a policy that charges units whether or not there is room, and even if they are more than a limit has.

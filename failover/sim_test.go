@@ -112,9 +112,9 @@ func hides(g *guard) {
 				works := g.look(store, of.key, policy)
 				time.Sleep(20 * time.Millisecond)
 				if !works {
-					b.land(d, uncharged, nil)
+					b.land(d, uncharged)
 				} else if _, err := driver.Decide(context.Background(), g.store, req); err != nil {
-					b.land(d, uncharged, nil)
+					b.land(d, uncharged)
 				}
 			}
 			b.abandon()

@@ -4,24 +4,29 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"runtime"
 	"sync"
 	"time"
 
-	"example.com/sash"
 	"example.com/sash/driver"
 )
 
-// A clock measures the time of calls as time in which this process ran. It wakes in steps while there are calls. A step that comes late
-// shows that this process had no processor for a while, so that replies may be waiting to be read. Every call then lasts longer by as
-// much: see longest. A call does not end the first time that its time is over at a step that comes late by a whole step. Nor does it end
-// while it waits in this process: while the store has not waited for its servers for as long as the budget.
-type clock struct {
-	timer *time.Timer // of the next step
-	runs  bool
-	due   time.Time     // of the next step
-	lag   time.Duration // by how much steps came late in all
+// A watch measures a budget as time in which this process ran. It wakes in steps. A step that ends late shows that this process had no
+// processor for a while, so that the store's reply may be waiting to be read, and the budget lasts longer by as much: see longest. It
+// does not end with a wake-up that is late by a whole step, nor while the call waits in this process: while the store has not waited for
+// its servers for as long as the budget.
+type watch struct {
+	timer *time.Timer
+	step  time.Duration
+	steps int       // that are left
+	due   time.Time // of this step
+	last  time.Time // the end at the latest
+	lag   time.Duration
+	more  bool // the step after a late end has begun
+
+	g       *guard
+	store   *breaker
+	patient bool // it lasts longer than the budget, and ends when the store is down
 }
 
 const (
@@ -32,167 +37,107 @@ const (
 // longest returns how long a budget lasts at most: ten times its length, and no more than a second longer.
 func longest(budget time.Duration) time.Duration { return budget + min(9*budget, time.Second) }
 
+// For how many budgets a call that may wait for its turn does so: while the store answers others, and while it answers nobody.
 const (
-	longestWait = time.Second // for a turn, while the store answers, unless the budget can last longer
-
-	// For how many budgets a call that may wait for its turn does so: while the store answers others, and while it answers nobody.
 	patientBudgets = 100
 	silentBudgets  = 20
 )
 
-// start starts the clock unless it runs. The caller holds mu.
-func (a *admission) start(now time.Time) {
+// watch starts a watch over what is left of a call's patience, or as long of it as the store may be silent.
+func (g *guard) watch(b *breaker, left time.Duration) *watch {
+	left = min(left, silentBudgets*g.budget)
+	w := &watch{timer: time.NewTimer(left / stepsOfBudget), g: g, store: b, patient: left > g.budget}
+	w.begin(left)
+	return w
+}
+
+// persist waits, and begins anew as long as the patience lasts and the store answers others.
+func (w *watch) persist(patience time.Duration, done, left <-chan struct{}) {
+	end := time.Now().Add(patience)
+	for answers := w.store.answers.Load(); ; {
+		w.wait(done, left)
+		others, rest := w.store.answers.Load(), time.Until(end)
+		if w.steps > 0 || others == answers || rest < w.g.budget || w.store.now() != Up {
+			return
+		}
+		answers = others
+		w.begin(min(rest, silentBudgets*w.g.budget))
+	}
+}
+
+// begin starts the steps of a budget. What the watch was late before counts.
+func (w *watch) begin(left time.Duration) {
+	now := time.Now()
+	w.step, w.steps, w.last, w.more = left/stepsOfBudget, stepsOfBudget, now.Add(longest(left)), false
+	w.due = now.Add(w.step)
+	w.timer.Reset(w.step)
+}
+
+func (w *watch) wait(done, left <-chan struct{}) {
+	for w.steps > 0 {
+		select {
+		case <-done:
+			return
+		case <-left:
+			return
+		case <-w.timer.C:
+			w.next()
+		}
+	}
+}
+
+func (w *watch) next() {
+	w.g.woke()
+	now := time.Now()
+	late := now.Sub(w.due)
+	if late > onTime {
+		w.lag += late
+		w.due = now
+	}
+	ended := !now.Before(w.last) || w.patient && w.store.now() != Up
+	if w.steps--; ended {
+		w.steps = 0
+	}
 	switch {
-	case a.runs:
-		return
-	case a.timer == nil:
-		a.timer = time.AfterFunc(a.gap(), a.step)
+	case w.steps > 0:
+		if w.due = w.due.Add(w.step); w.due.After(w.last) {
+			w.due = w.last
+		}
+	case late >= w.step && !w.more:
+		w.steps, w.more, w.due = 1, true, now.Add(w.step)
+	case !ended && (w.here() || w.behind()):
+		w.steps, w.due = 1, now.Add(w.step)
 	default:
-		a.timer.Reset(a.gap())
+		return
 	}
-	a.runs, a.due = true, now.Add(a.gap())
+	w.timer.Reset(w.due.Sub(now))
 }
 
-func (a *admission) gap() time.Duration { return a.g.budget / stepsOfBudget }
+// here reports whether the call waits in this process: nothing has been at the store for the whole budget, less the time lost here.
+func (w *watch) here() bool { return w.g.waitsBelow(w.g.budget - w.step + w.lag) }
 
-// lagged reports whether this process was late by a step or more since a call came, so that a failure may be its own.
-func (a *admission) lagged(c *call) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.lag-c.lag >= a.gap()
+// waitsBelow reports whether the store knows that no call has been with its servers for so long.
+func (g *guard) waitsBelow(d time.Duration) bool { return g.witness != nil && g.witness.Waits() < d }
+
+// behind reports whether goroutines wait for a processor, such as one that reads replies: this one has to wait for them.
+func (w *watch) behind() bool {
+	late := yield()
+	w.lag += late
+	return late > 0
 }
 
-// A look is what a step finds out first.
-type look struct {
-	now    time.Time
-	late   bool          // by a whole step
-	behind bool          // goroutines waited for a processor, such as one that reads replies
-	waits  time.Duration // for how long the store has waited for its servers
-}
-
-// step ends what takes too long, and gives out places that other parts left.
-func (a *admission) step() {
-	a.g.woke()
+// yield lets those goroutines run that are ready, and returns how long that took, or 0 if it was no time to speak of.
+func yield() time.Duration {
 	began := time.Now()
-	runtime.Gosched() // to goroutines that read replies
-	l := look{now: time.Now(), waits: math.MaxInt64}
-	l.behind = l.now.Sub(began) > onTime
-	if a.g.witness != nil {
-		l.waits = a.g.witness.Waits()
+	runtime.Gosched()
+	if took := time.Since(began); took > onTime {
+		return took
 	}
-	a.mu.Lock()
-	late := l.now.Sub(a.due)
-	if l.late = late >= a.gap(); late > onTime {
-		a.lag += late
-	}
-	next := l.now.Add(a.gap())
-	expired := a.expire(&l, &next)
-	a.admit()
-	a.tire(&l, &next)
-	if a.runs = len(a.there)+len(a.turns) > 0; a.runs {
-		a.due = l.now.Add(max(time.Millisecond, next.Sub(l.now)))
-		a.timer.Reset(time.Until(a.due))
-	}
-	a.mu.Unlock()
-	for _, answer := range expired {
-		answer()
-	}
+	return 0
 }
 
-// expire takes the places of the calls at the store whose time is over, and returns what answers them. The caller holds mu.
-func (a *admission) expire(l *look, next *time.Time) (answers []func()) {
-	for c := range a.there {
-		end, _ := a.end(c, l)
-		switch callers := end.Add(-c.spent); {
-		case l.now.Before(callers):
-			end = callers
-		case l.now.Before(end): // the store has as long as the budget all the same
-			c.answer(outcome{err: &sash.StoreError{Err: a.g.budgetError()}, failed: true, pending: c})
-		case l.late && !c.extended:
-			c.extended, end = true, *next
-		default:
-			a.follow(c, l.now, false, false)
-			delete(a.there, c)
-			here, others, lagged := a.here(c, l), a.heard.After(c.went), a.lag-c.lag >= a.gap()
-			answers = append(answers, func() { c.answer(a.g.expire(c, here, others, lagged)) })
-			continue
-		}
-		if end.Before(*next) {
-			*next = end
-		}
-	}
-	return answers
-}
-
-// tire ends the waits for a turn that took too long. The caller holds mu.
-func (a *admission) tire(l *look, next *time.Time) {
-	down := a.of.now() != Up
-	turns := a.turns[:0]
-	for _, q := range a.turns {
-		kept := q.calls[:0]
-		for _, c := range q.calls {
-			end, why := a.end(c, l)
-			switch {
-			case c.gone:
-			case down:
-				c.turn <- &sash.StoreError{Err: ErrBusy}
-			case !l.now.Before(end):
-				c.turn <- why
-			default:
-				kept = append(kept, c)
-				if end.Before(*next) {
-					*next = end
-				}
-			}
-		}
-		clear(q.calls[len(kept):])
-		if q.calls = kept; len(kept) > 0 {
-			turns = append(turns, q)
-		} else {
-			delete(a.queues, q.client)
-		}
-	}
-	clear(a.turns[len(turns):])
-	a.turns = turns
-}
-
-// here reports whether a call is in this process: nothing was at the store for the whole budget, less a step and the time lost here.
-func (a *admission) here(c *call, l *look) bool { return l.waits < a.g.budget-a.gap()+a.lag-c.lag }
-
-// end returns when the time of a call is over, and why if that is before its turn. Once the store has answered nothing for as long as the
-// call's patience, the failure mode answers. While it answers others, the call waits for those, and may do so for longer. The caller
-// holds mu.
-func (a *admission) end(c *call, l *look) (end time.Time, why error) {
-	budget, began, most, last := a.g.budget, c.went, c.patience, longest(c.patience)
-	waits := began.IsZero()
-	if waits {
-		began, most = c.began, max(longestWait, longest(budget), c.patience)
-		last = most
-	}
-	since, span := began, min(c.patience, silentBudgets*budget)
-	if a.of.now() != Up {
-		span = budget
-	} else if waits || c.patience > budget {
-		answered := a.heard
-		if len(a.there) == 0 { // other parts have all places
-			answered = a.g.start.Add(time.Duration(a.g.heard.Load()))
-		}
-		for _, at := range [...]time.Time{answered, a.asked} {
-			if at.After(since) {
-				since = at
-			}
-		}
-	}
-	why = &sash.StoreError{Err: ErrBusy}
-	spent := min(since.Sub(began)+span, most) + a.lag - c.lag
-	if here := a.here(c, l); here || l.behind || spent >= last {
-		spent = last
-		if here || since != began {
-			why = ErrOverload
-		}
-	}
-	return began.Add(spent), why
-}
+// lagged reports whether this process was late by a fifth of the budget or more, so that a failure may be its own.
+func (w *watch) lagged() bool { return w.lag >= w.g.budget/stepsOfBudget }
 
 // Probe finds out whether the store works when nobody calls it, for a health check or after a start. It asks each part that no call has
 // reached since the last Probe, as a caller's Allow would, because a store that cannot write still answers Peek: State, Stats, OnChange

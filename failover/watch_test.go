@@ -43,11 +43,11 @@ func TestALateProcessWaitsForTheReplyAsMuchLonger(t *testing.T) {
 	}{
 		"on time":                     {49 * time.Millisecond, 0, driver.FromStore, 49 * time.Millisecond},
 		"on time, too slow":           {51 * time.Millisecond, 0, driver.FromPolicy, 50 * time.Millisecond},
-		"late":                        {85 * time.Millisecond, 8 * time.Millisecond, driver.FromStore, 85 * time.Millisecond},
+		"late":                        {85 * time.Millisecond, 8 * time.Millisecond, driver.FromStore, 90 * time.Millisecond},
 		"late, too slow":              {95 * time.Millisecond, 8 * time.Millisecond, driver.FromPolicy, 90 * time.Millisecond},
-		"very late":                   {99 * time.Millisecond, 60 * time.Millisecond, driver.FromStore, 99 * time.Millisecond},
+		"very late":                   {99 * time.Millisecond, 60 * time.Millisecond, driver.FromStore, 140 * time.Millisecond},
 		"very late, and a dead store": {time.Hour, 60 * time.Millisecond, driver.FromPolicy, 420 * time.Millisecond},
-		"late four times over":        {240 * time.Millisecond, 40 * time.Millisecond, driver.FromStore, 240 * time.Millisecond},
+		"late four times over":        {240 * time.Millisecond, 40 * time.Millisecond, driver.FromStore, 250 * time.Millisecond},
 		"late at the end":             {350*time.Millisecond + 1, 60 * time.Millisecond, driver.FromStore, 350*time.Millisecond + 1},
 		"stopped":                     {415 * time.Millisecond, 400 * time.Millisecond, driver.FromStore, 415 * time.Millisecond},
 		"stopped, and a dead store":   {time.Hour, 400 * time.Millisecond, driver.FromPolicy, 1230 * time.Millisecond},
@@ -60,7 +60,6 @@ func TestALateProcessWaitsForTheReplyAsMuchLonger(t *testing.T) {
 			if took := time.Since(began); err != nil || res.Source != c.by || took != c.after {
 				t.Errorf("from %v after %v, want %v after %v: %v", res.Source, took, c.by, c.after, err)
 			}
-			time.Sleep(time.Second) // the last step ends
 		})
 	}
 }
@@ -84,7 +83,6 @@ func TestALateProcessIsSlowToTakeTheStoreDown(t *testing.T) {
 			if took := time.Since(began); took < c.soon || took > c.at {
 				t.Errorf("down after %v, want %v to %v", took, c.soon, c.at)
 			}
-			time.Sleep(time.Second) // the last step ends
 		})
 	}
 }
@@ -115,7 +113,6 @@ func TestALateProcessWaitsForTheAnswerToItsProbe(t *testing.T) {
 		if by := <-probe; by != driver.FromStore || store.State() != Up {
 			t.Errorf("the probe is answered from %v; the store is %v", by, store.State())
 		}
-		time.Sleep(time.Second) // the last step ends
 	})
 }
 
@@ -154,14 +151,19 @@ func TestALateProcessQueuesAsMuchLonger(t *testing.T) {
 		"late, and no place left": {time.Hour, 40 * time.Millisecond, driver.FromPolicy},
 	} {
 		Bubble(t, name, func(t *testing.T) {
-			store, l := late(t, &slowStore{memstore.New(nil), c.takes}, c.late)
-			store.most = 1
-			go func() { _, _ = l.Reserve(t.Context(), "k", 1, &sash.ReserveOptions{WaitUpTo: 2 * time.Second}) }() // is patient
-			synctest.Wait()
-			if res, err := l.Allow(t.Context(), "k"); err != nil || res.Source != c.by {
-				t.Errorf("from %v, want %v: %v", res.Source, c.by, err)
+			b := &breaker{}
+			b.init(DefaultBlip, DefaultBudget, nil)
+			g := &guard{budget: DefaultBudget, most: 1, woke: func() { time.Sleep(c.late) }}
+			b.entry.init(b, g)
+			q := &question{breaker: b, patience: DefaultBudget}
+			if _, _, err := b.entry.enter(t.Context(), q); err != nil {
+				t.Fatal(err)
 			}
-			time.Sleep(2 * time.Hour)
+			time.AfterFunc(c.takes, func() { b.entry.leave(time.Now(), true, true) })
+			_, _, err := b.entry.enter(t.Context(), q)
+			if by := map[bool]sash.Source{true: driver.FromStore, false: driver.FromPolicy}[err == nil]; by != c.by {
+				t.Error(err)
+			}
 		})
 	}
 }
