@@ -157,8 +157,8 @@ func (r *Registry) collectRules(to chan<- prometheus.Metric) {
 type Rule [len(ruleCounters)]atomic.Uint64
 
 // Counters of a Rule. Total counts all units. The others count parts of them: admitted, refused, admitted above the
-// near limit ratio, refused without binding, and refused from memory because an earlier refusal still held, a part of
-// Over. Envoy's service always has the last counter; Sash has it with a local cache.
+// near limit ratio, and refused without binding. Cached is the part of Over that was refused from memory, because an
+// earlier refusal still held. Envoy's service always has Cached; here it exists with a local cache.
 const (
 	Total = iota
 	Within
@@ -251,8 +251,8 @@ type Bounded[K comparable, V any] struct {
 	guests   int        // guarded by mu: of values, without shared
 }
 
-// NewBounded returns a map of most guests. The key shared stands for all others. Keep returns the form of a guest in
-// the map: shared, or a copy, so that the map holds no memory of a request.
+// NewBounded returns a map with room for most guests. The key shared stands for all others. Keep returns the form of
+// a guest in the map: shared, or a copy, so that the map holds no memory of a request.
 func NewBounded[K comparable, V any](most int, shared K, keep func(K) K) *Bounded[K, V] {
 	return &Bounded[K, V]{most: most, shared: shared, keep: keep, values: make(map[K]*V)}
 }
