@@ -76,8 +76,8 @@ func (w *weighed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// boundedCredentials makes connections that close if the client does not take its answers, since HTTP/2 keeps their ends
-// in the server after the call. They also close if the client sends more bytes of unfinished messages than its share.
+// boundedCredentials makes connections that close if the client does not take its answers, since HTTP/2 then keeps the
+// rest of them in the server. They also close if the client sends more bytes of unfinished messages than its share.
 type boundedCredentials struct {
 	credentials.TransportCredentials
 	within     time.Duration // for an answer, from its header to its end

@@ -154,7 +154,7 @@ func statusOf(a *decide.Answer) *pb.RateLimitResponse_DescriptorStatus {
 	return st
 }
 
-// asCounted makes a status what Envoy's service answers: nothing is left of a limit that is over, and the reset is the end of the window.
+// asCounted turns a status into what Envoy's service answers: a limit that is over has nothing left, and resets at the end of its window.
 func asCounted(st *pb.RateLimitResponse_DescriptorStatus, a *decide.Answer) {
 	limit, ok := a.Tightest()
 	if !ok || a.BannedBy != nil || limit.Limit.Window <= 0 {

@@ -56,7 +56,7 @@ type Server struct {
 	// Ready is called at each health check. While it returns an error, the service is unhealthy, but the empty name
 	// stays healthy: it says that the process serves. Nil is always ready.
 	Ready func(context.Context) error
-	// Draining is closed before the context of Serve ends. From then on the server is unhealthy, and answers as before. Nil is never.
+	// Draining is closed before the context of Serve ends. From then on the server is unhealthy, and answers as before. Nil never drains.
 	Draining <-chan struct{}
 	// Lasting are the services beside the rate limit service.
 	Lasting []Lasting

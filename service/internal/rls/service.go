@@ -87,7 +87,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest)
 	return res, err
 }
 
-// description describes the protocol's service, except that a call whose header shows an unknown caller is answered before its message.
+// description describes the protocol's service. It answers a call whose header shows an unknown caller before the message has come.
 func (s *Service) description() *grpc.ServiceDesc {
 	desc := pb.RateLimitService_ServiceDesc
 	method := desc.Methods[0]
