@@ -171,7 +171,7 @@ func (l *Listener) Of(client net.Addr) *Conn {
 
 // Bounds of the connections that a Listener has open.
 type Bounds struct {
-	// Max is the most connections. At the bound, a new connection replaces one of the address that has most: one that
+	// Max is the most connections. At the bound, a new connection replaces one of the address with the most: one that
 	// waits for no answer, or else any. If the new connection has the same address and none is idle, the new one is
 	// closed. An IPv6 address counts as its /64. Zero is no bound.
 	Max  int
@@ -201,8 +201,8 @@ func (l *Listener) admit(conn net.Conn) *Conn {
 	return c
 }
 
-// victim returns the connection that a new one from an address replaces, or nil. Of the address that has most, it takes the connection idle
-// for longest, or else any unless the address is the same. If no address has two, it takes an idle connection of any. The caller holds mu.
+// victim returns the connection that a new one from an address replaces, or nil. Of the address with the most, it takes the one idle
+// for longest, or else any unless the address is the same. If no address has two, it takes any idle connection. The caller holds mu.
 func (l *Listener) victim(party string) (victim *Conn) {
 	held := make(map[string]int)
 	for _, other := range l.open {
@@ -365,7 +365,7 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// A Share bounds what the clients of a port hold together of something. Each may hold as much as it leaves free. A single
+// A Share bounds the units of something that the clients of a port hold. Each may hold as much as it leaves free. A single
 // client has at most a half, and clients that come and go tend to equal parts. These are the dynamic thresholds of Choudhury
 // and Hahne (Dynamic Queue Length Thresholds for Shared-Memory Packet Switches, 1998). It is safe for concurrent use.
 type Share struct {
