@@ -99,7 +99,7 @@ type descriptor struct {
 	children *level
 }
 
-// Defaults are the options of request limits, and of rules that do not name their own. The zero value is sliding-log,
+// Defaults are the options of request limits, and of rules that do not set their own. The zero value is sliding-log,
 // which charges only admitted requests.
 type Defaults struct {
 	Algorithm    sash.Algorithm
@@ -123,7 +123,7 @@ func (c *Config) Loaded() bool { return !c.none }
 // Domains returns the names of the domains, in the order of the file.
 func (c *Config) Domains() []string { return slices.Clone(c.names) }
 
-// Warnings returns what is probably a mistake in the configuration: at most 200 lines, with file and line number.
+// Warnings returns probable mistakes in the configuration: at most 200 lines, each with the file and the line number.
 func (c *Config) Warnings() []string { return slices.Clone(c.warnings) }
 
 // Rules returns all rules in the order of the file. The caller must not change them.

@@ -218,8 +218,8 @@ func shortest(limits []sash.Limit) time.Duration {
 	return least
 }
 
-// defaultLease returns a twentieth of the shortest window, but at least a second and at most a minute. A window below
-// four seconds has a quarter of itself. Zero means that the window is too short for a lease.
+// defaultLease returns a twentieth of the shortest window, but at least a second and at most a minute. For a window
+// below four seconds, it returns a quarter of the window. Zero means that the window is too short for a lease.
 func defaultLease(limits []sash.Limit) time.Duration {
 	window := shortest(limits)
 	d := max(window/leasesInWindow, min(usualWay, window/shareOfWindow))
