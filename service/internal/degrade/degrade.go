@@ -1,4 +1,4 @@
-// Package degrade makes the store that sash serve decides on: Redis, and failure modes while that is unavailable.
+// Package degrade makes the store on which sash serve decides: Redis, with failure modes while Redis is unavailable.
 //
 //	failover (budget, breaker, failure modes) -> denial cache -> group commit -> Redis
 package degrade

@@ -230,7 +230,7 @@ func (h *Home) Stats() HomeStats {
 }
 
 // A region is the holder of leases on the region's Redis, within the budget of that Redis. If the Redis does not answer a call,
-// the home alone decides it: more slowly, and as exactly. Units that a late answer spent are lost, so fewer calls are admitted.
+// the home alone decides it: more slowly, but as exactly. Units that a late answer spent are lost, so fewer calls are admitted.
 type region struct {
 	next   lease.Holder
 	budget time.Duration
