@@ -75,7 +75,7 @@ func (b *bucket) deny(now time.Time, after time.Duration) {
 	}
 }
 
-// assign sets the actions of the next message. Envoy keeps the level of a token bucket, so a denial of everything comes first.
+// assign sets the actions of the next message. Envoy keeps the level of a token bucket, so assign denies everything between two of them.
 func (b *bucket) assign(strategy *typepb.RateLimitStrategy, ttl time.Duration) {
 	b.actions, b.denied, b.ending = nil, time.Time{}, len(b.grants)
 	if strategy.GetTokenBucket() != nil {

@@ -2,7 +2,7 @@
 // store charged in advance.
 //
 // A rule with a lease counts over windows that are longer by the lease. A grant is charged units that an Envoy may spend until the
-// lease ends. So no window holds more than the limit, over all Envoys and over calls that the store decides. The message with a
+// lease ends. Over all Envoys and all calls that the store decides, no window then holds more than the limit. The message with a
 // grant has a second (delivery) to arrive, and the rest of the lease is the time to live of the assignment.
 //
 //	   charged    arrives at Envoy                       counted until charged + window + lease
