@@ -127,7 +127,7 @@ func (a *Answer) refusal() {
 	}
 }
 
-// answerBy fills in the answer of one limit without asking the store: whether the limit refuses, and for how long.
+// answerBy fills in the answer for one limit without the store: whether the limit refuses, and for how long.
 func (a *Answer) answerBy(limit sash.Limit, refuses bool, left time.Duration) {
 	limit.Name = cmp.Or(limit.Name, limit.String())
 	a.Limits = []sash.LimitResult{{Key: a.Key, Limit: limit, Refused: refuses, RetryAfter: left, ReleaseAfter: left, ResetAfter: left}}

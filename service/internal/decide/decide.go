@@ -55,7 +55,7 @@ func (d *Decider) Use(cfg *config.Config) error {
 func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 
 // Decide decides a request, and returns one answer for each part. If all the parts that bind have room, Decide charges them. Otherwise it
-// charges only those with Part.Always. After the binding parts were admitted, it charges each part that does not bind by itself. It then
+// charges only those with Part.Always. When the binding parts were admitted, it charges each part that does not bind by itself. It then
 // charges the quotas too, and at least one quota must have room: see Request.Quota.
 //
 // With Request.Any, Decide charges one part and returns only its answer: a part that nothing limits, or else the part with the most room,

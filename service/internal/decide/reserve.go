@@ -40,7 +40,7 @@ type Reservation struct {
 	Key    string
 	// Units is what was charged. If it is zero, settlements change nothing.
 	Units int64
-	// At is when it was charged, or a booking will be, by the store's clock, and Delay how much later that is.
+	// At is the store's clock at the charge; for a booking, the later instant that it was charged for. Delay is how much later.
 	At    time.Time
 	Delay time.Duration
 	// Policy is the policy that limited the subject. It may have changed since.

@@ -17,7 +17,7 @@ import (
 type rules struct {
 	config *config.Config
 	limits map[*config.Rule]*limits // for rules with limits
-	// overrides have the key of their subject, and bans their domain. Nil is none, and costs a request nothing.
+	// overrides are by the key of their subject, and bans by their domain. A nil map has none, and costs a request nothing.
 	overrides map[string]*override
 	bans      map[string]*banTree
 }
