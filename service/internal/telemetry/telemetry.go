@@ -231,7 +231,7 @@ func (r *refusals) write(ctx context.Context, o *decide.Observation, i int, text
 }
 
 // details describe the outcome of part i, for the log and for spans. They contain no values of the request, and so no
-// domain that is not configured. With keys, and under a rule with detailed_metric, they contain the key of the subject.
+// domain that is not configured. With keys, or under a rule with detailed_metric, they also contain the key of the subject.
 func details(o *decide.Observation, i int, keys bool) []slog.Attr {
 	a := &o.Answers[i]
 	domain, rule := o.Rule(i)
