@@ -159,7 +159,7 @@ func (c *conn) flush() error {
 	return err
 }
 
-// recovered is deferred around the answer to a command. After a panic, it answers ERR behind the first bytes of out, as many as before.
+// recovered is deferred around the answer to a command. After a panic, it cuts out to its first before bytes and adds an ERR.
 func (c *conn) recovered(out *reply, before int) {
 	if p := recover(); p != nil {
 		c.Log.Error("answering a command panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
