@@ -4,7 +4,7 @@
 //	             Put, Delete                         every second: has it changed?
 //	operator --> a Book ----> one key on Redis <---- the Books of all instances ----> decide.Decider.Except
 //
-// They are one document with a version. A Book changes it with compare-and-set, and applies the change before it returns. The other
+// The exceptions are one document with a version. A Book changes it with compare-and-set, and applies the change before it returns. The other
 // instances reload it within a second. Expiry times are by the clock of Redis, and each process converts them to its own.
 //
 // While Redis does not answer, the exceptions that were read last hold until they expire, and none can be changed. A Redis that
@@ -210,7 +210,7 @@ func (k *keeper) read(ctx context.Context) (doc document, now time.Time, err err
 	return doc, now, err
 }
 
-// write replaces the document of version instead, and the new one lasts for life. It reports false if the version is another by now.
+// write replaces the document if its version is instead. The new one lasts for life. It reports false if the version is another by now.
 func (k *keeper) write(ctx context.Context, instead string, doc document, life time.Duration) (bool, error) {
 	if k.client == nil {
 		k.doc = doc
