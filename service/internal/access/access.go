@@ -60,8 +60,8 @@ var rights = []struct {
 	{"decide", Decide, "ask for decisions"},
 	{"book", Book, "book further ahead than the max_wait of a rule"},
 	{"refund", Refund, "give units back (is_negative_hits)"},
-	{"override", Override, "bring a limit along in a request"},
-	{"long_windows", LongWindows, "bring a limit along with a window of more than a day"},
+	{"override", Override, "set a limit in a request"},
+	{"long_windows", LongWindows, "set a limit with a window of more than a day"},
 }
 
 // Errors of callers. Their texts say what to do.

@@ -81,7 +81,7 @@ func (d *Decider) compileOverride(r *rules, e Exception) (*limits, error) {
 	}
 	for _, limit := range e.Limits {
 		if rule.Cost > limit.Units {
-			return nil, fmt.Errorf("%w: the cost of %d units that the descriptor has can never fit into %s", sash.ErrInvalidLimit, rule.Cost, limit)
+			return nil, fmt.Errorf("%w: the descriptor's cost of %d units can never fit into %s", sash.ErrInvalidLimit, rule.Cost, limit)
 		}
 	}
 	return l, nil

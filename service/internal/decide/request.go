@@ -51,7 +51,7 @@ var ErrNoQueue = errors.New("a rule with count_refused or block, or with an algo
 const MaxAny = 32
 
 // ErrParts means that a request has too many parts.
-var ErrParts = fmt.Errorf("a request has 1 to %d parts, or to %d of which any is charged, and only one if it can wait or has an ID", sash.MaxSubjects, MaxAny)
+var ErrParts = fmt.Errorf("a request has 1 to %d parts, or up to %d if any one is charged, and only one if it can wait or has an ID", sash.MaxSubjects, MaxAny)
 
 // ErrTwice means that two parts have one subject, perhaps because their entries are charged together. A Lenient request may have them.
 var ErrTwice = errors.New("the subject is there twice in a request: add up its costs")

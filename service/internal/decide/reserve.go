@@ -27,7 +27,7 @@ const settleTime = time.Second
 
 var (
 	// ErrCountsRefused means that a rule charges refused requests, so its charges cannot be settled.
-	ErrCountsRefused = errors.New("a rule with count_refused takes no reservations, and is none of several to choose from")
+	ErrCountsRefused = errors.New("a rule with count_refused takes no reservations, and cannot be one of several to choose from")
 	// ErrKept means that a reservation cannot be settled or extended here: its charge stays until it leaves the window.
 	ErrKept = errors.New("the reservation cannot be settled or extended here")
 )
