@@ -79,7 +79,7 @@ type Caller struct {
 	grant
 }
 
-// A grant holds the rights in each domain. Those under "" apply in all domains.
+// A grant holds the rights in each domain. Rights under "" apply in all domains.
 type grant map[string]Right
 
 // in returns the rights in a domain. For an empty domain, it returns the rights that the grant has in any domain.

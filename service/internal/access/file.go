@@ -34,7 +34,7 @@ type client struct {
 // unlisted are the clients of a nil Gate.
 var unlisted = &clients{anonymous: grant{"": Decide}}
 
-// everywhere is the domain of rights that hold in all domains, in the map of allow.
+// everywhere stands for all domains in the map of allow.
 const everywhere = "*"
 
 // blank are the digests of an empty token, as a shell makes it from an unset variable.

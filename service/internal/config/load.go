@@ -32,7 +32,7 @@ type Source struct {
 	Defaults Defaults
 }
 
-// Load reads and checks the configuration. The fingerprint is that of the files as Load read them, even with an error.
+// Load reads and checks the configuration. The fingerprint is that of the files as Load read them, even if there is an error.
 func (s Source) Load() (*Config, Fingerprint, error) {
 	r := s.read()
 	cfg, err := r.parse(s)

@@ -13,7 +13,7 @@ import (
 // Envoy name entries after headers, whose letters have no case. The first keys are headers that are credentials in every request.
 var credentials = []string{
 	"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-auth-token", "x-access-token",
-	// Programs choose the other names. They are clear in a domain with a descriptor for one of their values.
+	// Programs choose the other names. Their values are in clear text in a domain with a descriptor for one of them.
 	"access-token", "api-token", "apikey", "auth-token", "client-secret", "id-token", "jwt", "passwd", "password", "refresh-token",
 	"secret", "session", "session-id", "session-token", "sessionid", "token",
 }

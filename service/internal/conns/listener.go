@@ -93,8 +93,8 @@ func (l *Listener) next() (net.Conn, error) {
 	return conn, err
 }
 
-// Serve runs accept, which accepts the connections, until accept fails, and returns its error. If the context ends
-// first, Serve stops the listener, and returns nil when all connections are accepted.
+// Serve runs accept until it fails, and returns its error. If the context ends first, Serve stops the listener, and
+// returns nil when accept has taken all waiting connections.
 func (l *Listener) Serve(ctx context.Context, accept func() error) error {
 	failed := make(chan error, 1)
 	go func() { failed <- accept() }()

@@ -339,7 +339,7 @@ type subject struct {
 	policy *driver.Policy
 }
 
-// A home is the store of a subject. With leased units, a look before the charge would cost a trip to the home of the lease.
+// A home is the store of a subject. If units are leased, a look before the charge would cost a trip to the home of the lease.
 type home struct {
 	driver.Store
 	leased bool

@@ -54,9 +54,9 @@ func (d *Decider) Use(cfg *config.Config) error {
 // Config returns the configuration in use.
 func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 
-// Decide decides a request, and returns one answer for each part. If all the parts that bind have room, Decide charges them. Otherwise it
-// charges only those with Part.Always. When the binding parts were admitted, it charges each part that does not bind by itself. It then
-// charges the quotas too, and at least one quota must have room: see Request.Quota.
+// Decide decides a request, and returns one answer for each part. If all the parts that bind have room, Decide charges
+// them. Otherwise it charges only those with Part.Always. When the binding parts were admitted, it charges the quotas,
+// one of which must have room: see Request.Quota. It then charges each part that does not bind by itself.
 //
 // With Request.Any, Decide charges one part and returns only its answer: a part that nothing limits, or else the part with the most room,
 // as sash.Limiter.AllowAny does. If none has room, it returns a part that does not bind, or else the one with the shortest retry time.

@@ -215,7 +215,7 @@ func (o *Observation) RefusedBy(i int) string {
 	return ""
 }
 
-// A candidate is the limits that are tried beside a rule's: enforced for some subjects, and compared for the others.
+// A candidate has the limits that are tried beside a rule's: enforced for some subjects, and compared for the others.
 type candidate struct {
 	*config.Candidate
 	enforced *limits

@@ -40,7 +40,7 @@ type Reservation struct {
 	Key    string
 	// Units is what was charged. If it is zero, settlements change nothing.
 	Units int64
-	// At is the store's clock at the charge; for a booking, the later instant that it was charged for. Delay is how much later.
+	// At is when the units were charged, on the store's clock; for a booking, its later instant. Delay is how much later.
 	At    time.Time
 	Delay time.Duration
 	// Policy is the policy that limited the subject. It may have changed since.

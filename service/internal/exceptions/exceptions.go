@@ -94,7 +94,7 @@ func (e Exception) named() Exception {
 	return e
 }
 
-// decided returns the exception as the Decider takes it. The error is ErrInvalid or sash.ErrInvalidLimit.
+// decided converts the exception for the Decider. The error is ErrInvalid or sash.ErrInvalidLimit.
 func (e *Exception) decided() (decide.Exception, error) {
 	out := decide.Exception{Domain: e.Domain, Entries: e.Entries, Until: e.Until}
 	length := len(e.Domain)
@@ -210,7 +210,7 @@ func (k *keeper) read(ctx context.Context) (doc document, now time.Time, err err
 	return doc, now, err
 }
 
-// write replaces the document if its version is instead. The new one lasts for life. It reports false if the version is another by now.
+// write stores doc for life, if the stored document still has the version instead. Otherwise it reports false.
 func (k *keeper) write(ctx context.Context, instead string, doc document, life time.Duration) (bool, error) {
 	if k.client == nil {
 		k.doc = doc

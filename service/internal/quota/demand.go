@@ -99,7 +99,7 @@ func (st *stream) wants(b *bucket, lasts time.Duration) (need, part float64) {
 	all, expected := max(d.all, d.rate, b.rate), b.rate*lasts.Seconds()
 	share, plenty := b.rate/all, d.pace/all // of the demand, and of the limit for the demand
 	need = expected + min(2, max(0.2, 2*(plenty-1)))*math.Sqrt(expected)
-	// A burst gets a part of what the demand leaves free. Reports give back what it did not spend.
+	// A burst gets a part of the units that the demand leaves free. Units that it does not spend come back after a report.
 	need = max(1, need, share*d.units*(1-1/plenty)/16)
 	room := d.rest
 	if plenty < 1 { // a shortage lasts, so spread the units, which come back a window later

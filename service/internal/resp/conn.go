@@ -159,7 +159,7 @@ func (c *conn) flush() error {
 	return err
 }
 
-// recovered is deferred around the answer to a command. After a panic, it cuts out to its first before bytes and adds an ERR.
+// recovered is deferred while a command is answered. After a panic it answers ERR, in place of what out has beyond before bytes.
 func (c *conn) recovered(out *reply, before int) {
 	if p := recover(); p != nil {
 		c.Log.Error("answering a command panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))

@@ -16,8 +16,8 @@ const (
 	maxGoroutines = 1024 // goroutines, shared by clients; further commands of a pipeline are decided one after the other
 )
 
-// answer answers commands in order, and reports whether the connection stays open. It decides successive commands
-// that ask the store concurrently, so that they share a round trip, but commands on one subject one after the other.
+// answer answers commands in order, and reports whether the connection stays open. Successive commands that ask the store
+// are decided concurrently, so that they share a round trip. Commands on one subject are decided one after the other.
 func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
 	for len(cmds) > 0 {
 		if len(c.out.b) > mostReplies && c.flush() != nil {

@@ -23,7 +23,7 @@ const (
 
 type outcomes [doubted + 1][decide.Origins]atomic.Uint64
 
-// requestOutcome returns outcome, but banned for a ban, and Shadowed if only parts or candidates that do not bind would refuse.
+// requestOutcome returns outcome, but banned if a ban refused the request, and Shadowed if a refusal did not bind.
 func requestOutcome(o *decide.Observation, outcome decide.Outcome) decide.Outcome {
 	if o.Err != nil {
 		return outcome

@@ -239,7 +239,7 @@ type Snapshot struct {
 	Latency Latency
 }
 
-// A Latency is how long the store took. Counts has the decisions within each of the Bounds, in seconds, and last all decisions.
+// A Latency is how long the store took. Counts has the decisions within each of the Bounds, in seconds, and then all decisions.
 type Latency struct {
 	Bounds []float64 `json:"bounds"`
 	Counts []uint64  `json:"counts"`
