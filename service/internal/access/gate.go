@@ -97,7 +97,7 @@ func (g *Gate) Watch(ctx context.Context) error {
 	return nil
 }
 
-// look uses a changed file only if it equals the last look, because half a file may be valid. An invalid file changes no clients.
+// look uses a changed file once it reads the same twice, because half a file may be valid. An invalid file changes no clients.
 func (g *Gate) look() {
 	data, err := os.ReadFile(g.path)
 	if err != nil {

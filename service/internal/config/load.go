@@ -17,7 +17,7 @@ const maxFiles = 10_000
 type Source struct {
 	// Path is a file or a directory. As Envoy's service does, Load reads every file in a directory and below it,
 	// whatever its name, in the order of the names. It leaves out names that begin with a dot, links to directories, and
-	// what is no regular file, and warns of them. It leaves out names that begin with two dots without a warning,
+	// files that are not regular, and warns of them. It leaves out names that begin with two dots without a warning,
 	// because Kubernetes keeps the versions of a ConfigMap there. It follows the links that Kubernetes makes to the
 	// directories of the current version.
 	Path string

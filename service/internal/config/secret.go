@@ -171,7 +171,7 @@ func (c *Config) Hide(domain string, entries []Entry, hide func(string) string) 
 	return out
 }
 
-// hides reports whether the values of a key are secret. A nil domain means that the configuration does not have it.
+// hides reports whether the values of a key are secret. A nil domain means that the configuration does not have the domain.
 func (d *domain) hides(key string) bool {
 	if d != nil {
 		switch s := d.keys[key]; {

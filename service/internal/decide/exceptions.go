@@ -87,10 +87,10 @@ func (d *Decider) compileOverride(r *rules, e Exception) (*limits, error) {
 	return l, nil
 }
 
-// CheckException returns what is wrong with an exception under the configuration in use. The error is
-// config.ErrUnknownDomain, or for an override ErrNotLimited, or sash.ErrInvalidLimit if the rule's algorithm cannot
-// count its limits. For a ban it is config.ErrNoDescriptor, if no counted request can begin with its entries, or if a
-// value looks like a network but is not valid. An override that no longer passes has no effect.
+// CheckException returns what is wrong with an exception under the configuration in use. The error may be
+// config.ErrUnknownDomain. For an override it may be ErrNotLimited, or sash.ErrInvalidLimit if the rule's algorithm
+// cannot count its limits. For a ban it is config.ErrNoDescriptor if no counted request can begin with its entries,
+// or if a value looks like a network but is not valid. An override that no longer passes has no effect.
 func (d *Decider) CheckException(e Exception) error {
 	r := d.rules.Load()
 	if len(e.Limits) > 0 {

@@ -123,7 +123,7 @@ func (e *Exception) decided() (decide.Exception, error) {
 	return out, nil
 }
 
-// A keeper stores the document in one key of Redis, or without a client in this process. Exceptions expire by its
+// A keeper stores the document in one key of Redis, or in this process if it has no client. Exceptions expire by its
 // clock. It needs no permissions beyond those of the scripts that decide. A Book makes one call to it at a time.
 type keeper struct {
 	client *redisclient.Client // nil is none; it stays the caller's

@@ -196,8 +196,7 @@ func entriesOf(id *pb.BucketId) (entries []config.Entry, size int) {
 	return entries, size
 }
 
-// order sorts the entries of a bucket, which Envoy sends unordered, like the first rule with their keys, if there is
-// one.
+// order sorts the entries of a bucket, which Envoy sends unordered, like the first rule with their keys, if there is one.
 func order(cfg *config.Config, domain string, entries []config.Entry) []config.Entry {
 	for _, rule := range cfg.Rules() {
 		var ordered []config.Entry
