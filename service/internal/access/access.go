@@ -1,6 +1,6 @@
-// Package access decides what a caller of the data ports may do. A file lists clients, the tokens and certificates that
-// identify them, and their rights; its anonymous entry applies to callers without either. Without a file
-// all callers are anonymous and may only decide.
+// Package access decides what a caller of the data ports may do. A file lists clients, the tokens and certificates
+// that identify them, and their rights. Its anonymous entry applies to callers without a token or certificate.
+// Without a file all callers are anonymous and may only decide.
 package access
 
 import (
@@ -30,10 +30,10 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// A Right is what a caller may do in a domain, or several such.
+// A Right is one or several things that a caller may do in a domain.
 type Right uint8
 
-// Rights: see rights for what they mean.
+// Rights. The variable rights says what they mean.
 const (
 	Decide Right = 1 << iota
 	Book
@@ -43,7 +43,7 @@ const (
 	All Right = 1<<iota - 1
 )
 
-// Bring returns the rights to bring a limit along. A subject that a caller makes up is kept for as long as its window.
+// Bring returns the rights to set a limit in a request. A subject that a caller makes up is kept for as long as its window.
 func Bring(limit *sash.Limit) Right {
 	if limit.Window > 24*time.Hour || limit.Period == sash.CalendarMonth {
 		return Override | LongWindows
@@ -51,7 +51,7 @@ func Bring(limit *sash.Limit) Right {
 	return Override
 }
 
-// rights are all of them, under their names in the file.
+// rights are all rights, under their names in the file.
 var rights = []struct {
 	name  string
 	right Right
@@ -60,11 +60,11 @@ var rights = []struct {
 	{"decide", Decide, "ask for decisions"},
 	{"book", Book, "book further ahead than the max_wait of a rule"},
 	{"refund", Refund, "give units back (is_negative_hits)"},
-	{"override", Override, "bring a limit along in a request"},
-	{"long_windows", LongWindows, "bring a limit along with a window of more than a day"},
+	{"override", Override, "set a limit in a request"},
+	{"long_windows", LongWindows, "set a limit with a window of more than a day"},
 }
 
-// Errors of callers, with what to do in their text.
+// Errors of callers. Their texts say what to do.
 var (
 	// ErrUnknown means that a caller without credentials may not do this, or that its token is wrong.
 	ErrUnknown = errors.New("not authenticated")
@@ -79,10 +79,10 @@ type Caller struct {
 	grant
 }
 
-// A grant is the rights in each domain. Those under "" hold in all domains.
+// A grant holds the rights in each domain. Rights under "" apply in all domains.
 type grant map[string]Right
 
-// in returns the rights in a domain. An empty domain is any: then it returns those that the grant has in some domain.
+// in returns the rights in a domain. For an empty domain, it returns the rights that the grant has in any domain.
 func (g grant) in(domain string) Right {
 	if domain != "" {
 		return g[""] | g[domain]
@@ -101,7 +101,7 @@ func (g grant) with(domain string, more Right) grant {
 	return all
 }
 
-// String returns the grant as the file has it: {"*": [decide], "shop": [decide, refund]}.
+// String returns the grant as the file writes it: {"*": [decide], "shop": [decide, refund]}.
 func (g grant) String() string {
 	var text []string
 	for _, domain := range slices.Sorted(maps.Keys(g)) {
@@ -112,23 +112,23 @@ func (g grant) String() string {
 
 type key struct{}
 
-// With returns a context of a request from the caller, which has turns with other clients.
+// With returns a context for a request from the caller, who takes turns with other clients.
 func With(ctx context.Context, caller *Caller) context.Context {
 	return failover.WithClient(context.WithValue(ctx, key{}, caller), caller.Client())
 }
 
-// Client returns the name by which the caller has turns: that of the client of the file, or else [Party] of its address.
+// Client returns the name under which the caller takes turns: the name of the client in the file, or else [Party] of its address.
 func (c *Caller) Client() string {
 	if c.Name != "" {
 		return c.Name
 	}
-	if tcp, ok := c.From.(*net.TCPAddr); ok { // of every call over gRPC
+	if tcp, ok := c.From.(*net.TCPAddr); ok { // for every call over gRPC
 		return party(tcp.AddrPort().Addr())
 	}
 	return Party(fmt.Sprint(c.From))
 }
 
-// Party returns what connections from an address have in common: the address, of IPv6 its /64, or that it is a Unix socket.
+// Party returns what connections from an address share: the address, or its /64 for IPv6, or that it is a Unix socket.
 func Party(from string) string {
 	peer, err := netip.ParseAddrPort(from)
 	if err != nil {
@@ -139,7 +139,7 @@ func Party(from string) string {
 
 func party(addr netip.Addr) string { return middleware.AddressKey(addr, middleware.DefaultIPv6Bits) }
 
-// Caller returns the sender of a request by its context. Without one there, the sender is anonymous.
+// Caller returns the sender of a request from its context. If the context has none, the sender is anonymous.
 func (g *Gate) Caller(ctx context.Context) *Caller {
 	if caller, ok := ctx.Value(key{}).(*Caller); ok {
 		return caller
@@ -152,11 +152,11 @@ func (g *Gate) Check(ctx context.Context, domain string, need Right) error {
 	return g.Permit(g.Caller(ctx), domain, need)
 }
 
-// May reports whether a caller has rights in a domain. Unlike [Gate.Permit] it counts and logs nothing.
+// May reports whether a caller has rights in a domain. Unlike [Gate.Permit], it counts and logs nothing.
 func (c *Caller) May(domain string, need Right) bool { return need&^c.in(domain) == 0 }
 
-// Permit returns nil if a caller has all rights that its request needs in a domain; an empty domain is any. The error is
-// ErrUnknown or ErrNotAllowed; it is counted and logged.
+// Permit returns nil if a caller has all rights that its request needs in a domain; an empty domain means any. Permit
+// counts and logs its error, which is ErrUnknown or ErrNotAllowed.
 func (g *Gate) Permit(caller *Caller, domain string, need Right) error {
 	for _, r := range rights {
 		if need&r.right == 0 || caller.May(domain, r.right) {
@@ -171,7 +171,7 @@ func (g *Gate) Permit(caller *Caller, domain string, need Right) error {
 
 const mostShown = 16
 
-// missing is the error of a caller that lacks a right, with the whole entry for the file, so that nobody loses rights.
+// missing returns the error for a caller that lacks a right. It contains the whole entry for the file, so that nobody loses rights.
 func (g *Gate) missing(caller *Caller, means, domain string, need Right) error {
 	in := ""
 	if domain = wire.Clip(domain); domain != "" {
@@ -207,7 +207,7 @@ func (r Right) names() string {
 // ProxyHeader carries a proxy's token to forward-auth, where Authorization belongs to the proxy's client.
 const ProxyHeader = "X-Sash-Token"
 
-// Identify returns a request with its caller in the context; header is Authorization or ProxyHeader. It counts and logs an ErrUnknown.
+// Identify returns a request with its caller in the context. Header is Authorization or ProxyHeader. It counts and logs an ErrUnknown.
 func (g *Gate) Identify(r *http.Request, header string) (*http.Request, error) {
 	tokens := r.Header.Values(header)
 	if header == "Authorization" {
@@ -220,7 +220,7 @@ func (g *Gate) Identify(r *http.Request, header string) (*http.Request, error) {
 	return r.WithContext(With(r.Context(), caller)), nil
 }
 
-// Fail answers an error of Identify or Check: 401 or 403.
+// Fail answers 401 or 403 for an error of Identify or Check.
 func Fail(w http.ResponseWriter, err error) {
 	code := http.StatusForbidden
 	if errors.Is(err, ErrUnknown) {
@@ -230,7 +230,7 @@ func Fail(w http.ResponseWriter, err error) {
 	wire.Fail(w, code, err.Error())
 }
 
-// bearers returns the tokens of the values of Authorization. One of another scheme is a wrong token.
+// bearers returns the tokens in the values of Authorization. A value of another scheme is a wrong token.
 func bearers(values []string) []string {
 	tokens := make([]string, len(values))
 	for i, value := range values {
@@ -241,8 +241,8 @@ func bearers(values []string) []string {
 	return tokens
 }
 
-// Stream checks the caller of a gRPC stream: reflection needs the right to decide in some domain, and anyone may watch health. It is
-// a grpc.StreamServerInterceptor.
+// Stream checks the caller of a gRPC stream. Reflection needs the right to decide in some domain, and anyone may
+// watch health. Stream is a grpc.StreamServerInterceptor.
 func (g *Gate) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	if !strings.HasPrefix(info.FullMethod, "/grpc.health.v1.Health/") {
 		caller, err := g.Call(stream.Context())
@@ -265,7 +265,7 @@ type identified struct {
 
 func (s identified) Context() context.Context { return s.ctx }
 
-// Call returns the sender of a gRPC call. The error is ErrUnknown; it is counted and logged.
+// Call returns the sender of a gRPC call. It counts and logs its error, which is ErrUnknown.
 func (g *Gate) Call(ctx context.Context) (*Caller, error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -278,7 +278,7 @@ func (g *Gate) Call(ctx context.Context) (*Caller, error) {
 	return g.identify(bearers(metadata.ValueFromIncomingContext(ctx, "authorization")), Certificate(&secured.State), p.Addr)
 }
 
-// Status returns an error of Check or of a wrong token as a gRPC status: UNAUTHENTICATED or PERMISSION_DENIED.
+// Status returns the gRPC status for an error of Check or a wrong token: UNAUTHENTICATED or PERMISSION_DENIED.
 func Status(err error) error {
 	if errors.Is(err, ErrUnknown) {
 		return status.Error(codes.Unauthenticated, err.Error())
@@ -286,8 +286,8 @@ func Status(err error) error {
 	return status.Error(codes.PermissionDenied, err.Error())
 }
 
-// Login returns the caller of a connection that has authenticated with a token, or not at all (""), and may have a
-// verified certificate. From is its address, for the log. The error is ErrUnknown; it is counted and logged.
+// Login returns the caller of a connection. The connection sent a token, or none (""), and may have a verified
+// certificate. From is its address, for the log. Login counts and logs its error, which is ErrUnknown.
 func (g *Gate) Login(token string, cert *x509.Certificate, from any) (*Caller, error) {
 	if token == "" {
 		return g.identify(nil, cert, from)

@@ -123,7 +123,7 @@ func TestACallerMayDoWhatTheFileAllowsIt(t *testing.T) {
 	}
 }
 
-// What an error says to write into the file gives its caller what it needs, and takes from nobody and gives nobody anything else.
+// The entry that an error suggests for the file gives its caller what it needs, and changes nothing for anyone else.
 func TestTheRemedyOfAnErrorIsWhole(t *testing.T) {
 	domains, tokens := []string{"d", "e", "f", "(request)"}, []string{"", "a", "b"}
 	who := func(text string) map[string]Right {
@@ -349,7 +349,7 @@ func TestWhatIsNoCredential(t *testing.T) {
 	}
 }
 
-// A certificate with the names of two clients is neither: which client it is would depend on an order.
+// A certificate with the names of two clients belongs to neither: the order would decide which client it is.
 func TestACertificateIsOneClient(t *testing.T) {
 	w := begin(t, "clients:\n- {name: edge, certificates: [a.example, B.example], allow: [decide, refund]}\n- {name: weak, certificates: [c.example], allow: [decide]}\n")
 	for _, c := range []struct {

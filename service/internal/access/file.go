@@ -15,14 +15,14 @@ import (
 // maxFile bounds the file in bytes. It has room for some thousand clients.
 const maxFile = 1 << 20
 
-// A digest is the SHA-256 of a token. A token is looked up by it, so that the time of the look-up says nothing about it.
+// A digest is the SHA-256 of a token. Lookups use the digest, so their duration reveals nothing about the token.
 type digest [sha256.Size]byte
 
 // clients are the contents of a file. They do not change.
 type clients struct {
 	all          []*client
 	tokens       map[digest]*client
-	certificates map[string]*client // by DNS name, in small letters
+	certificates map[string]*client // by DNS name, in lower case
 	anonymous    grant
 }
 
@@ -31,13 +31,13 @@ type client struct {
 	grant
 }
 
-// unlisted is what holds without a Gate.
+// unlisted are the clients of a nil Gate.
 var unlisted = &clients{anonymous: grant{"": Decide}}
 
-// everywhere is the domain of rights that hold in all domains, in the map of allow.
+// everywhere stands for all domains in the map of allow.
 const everywhere = "*"
 
-// blank are the digests of no token, as a shell makes them from a variable that is not set.
+// blank are the digests of an empty token, as a shell makes it from an unset variable.
 var blank = map[digest]bool{sha256.Sum256(nil): true, sha256.Sum256([]byte("\n")): true}
 
 type parser struct {
@@ -64,13 +64,13 @@ func parse(name string, data []byte) (*clients, error) {
 			"anonymous": func(n *yaml.Node) { given = true; p.grant(n, "anonymous", &p.into.anonymous, nil) },
 		})
 	})
-	if p.Err == nil && len(p.into.all) == 0 && !given { // as in a file that is cut off
+	if p.Err == nil && len(p.into.all) == 0 && !given { // the file may be cut off
 		return nil, fmt.Errorf("%s: there are no clients and no anonymous: nobody could do anything (anonymous: {allow: []} says so)", name)
 	}
 	return p.into, p.Err
 }
 
-// keys reads a mapping. A key without a value is an error: without domains a client has all of them.
+// keys reads a mapping. A key without a value is an error, because a client without domains has all of them.
 func (p *parser) keys(n *yaml.Node, what string, fields map[string]config.Field) {
 	for name, read := range fields {
 		fields[name] = func(n *yaml.Node) {
@@ -95,7 +95,7 @@ func (p *parser) text(n *yaml.Node) string {
 	return text
 }
 
-// once rejects what is there a second time: which client it is would depend on the order.
+// once rejects a repeated text, because the order would decide which client it names.
 func (p *parser) once(n *yaml.Node, what, text string) {
 	if first, twice := p.seen[what+text]; twice {
 		p.Fail(n, "%s %q is there already, on line %d", what, text, first)
@@ -146,8 +146,8 @@ func (p *parser) token(n *yaml.Node, c *client) {
 	p.into.tokens[digest(sum)] = c
 }
 
-// grant reads a mapping that has allow and domains, beside other fields. Allow is a list of rights, which hold in each of the
-// domains, or a mapping of domains to lists. Without any right the grant is nil.
+// grant reads a mapping that has allow and domains beside other fields. Allow is a list of rights, which apply in
+// each of the domains, or a mapping of domains to lists. A grant without any right is nil.
 func (p *parser) grant(n *yaml.Node, what string, into *grant, fields map[string]config.Field) {
 	var allow *yaml.Node
 	var domains []string // nil if there are none

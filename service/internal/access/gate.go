@@ -20,28 +20,28 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// lookEvery is how often Watch looks at the file, and how long it must not have changed to be used. A token still works for
-// twice that after it was taken out.
+// lookEvery is how often Watch looks at the file, and how long the file must stay unchanged before it is used. A
+// removed token still works for twice that time.
 const lookEvery = 250 * time.Millisecond
 
-// A Gate knows the clients of a file. A nil Gate has none. It is safe for concurrent use.
+// A Gate knows the clients in a file. A nil Gate has none. It is safe for concurrent use.
 type Gate struct {
 	path    string
 	opts    Options
 	log     throttle.Log
 	clients atomic.Pointer[clients]
-	last    []byte // the text of the file that was used last, or found wrong; of Watch
-	seen    []byte // the text at the last look; of Watch
+	last    []byte // only for Watch: the text of the file that was last used or found invalid
+	seen    []byte // only for Watch: the text at the last look
 }
 
 // Options for Open. The zero value is the default.
 type Options struct {
 	Refused   func(reason string) // called for each refusal, with "unauthenticated" or the missing right; may be nil
-	Anonymous Right               // of every caller without a file; zero is Decide
+	Anonymous Right               // rights of every caller without a file; zero is Decide
 	Log       *slog.Logger        // gets refusals, at most one a second, and changes of the file; nil is slog.Default
 }
 
-// Open reads a file. An empty path is no file. A nil opts is the default.
+// Open reads a file. An empty path means no file. A nil opts is the default.
 func Open(path string, opts *Options) (*Gate, error) {
 	g := &Gate{path: path, opts: *cmp.Or(opts, &Options{})}
 	g.opts.Log = cmp.Or(g.opts.Log, slog.Default())
@@ -60,7 +60,7 @@ func Open(path string, opts *Options) (*Gate, error) {
 	return g, nil
 }
 
-// use makes the clients of a file's text current, unless it is wrong.
+// use makes the clients in a file's text current, unless the text is invalid.
 func (g *Gate) use(data []byte) error {
 	all, err := parse(g.path, data)
 	if err == nil {
@@ -78,7 +78,7 @@ func (g *Gate) current() *clients {
 	return g.clients.Load()
 }
 
-// Anonymous returns, for people, what callers without credentials may do in which domains; empty is nothing.
+// Anonymous returns, for people, what callers without credentials may do, and in which domains. Empty means nothing.
 func (g *Gate) Anonymous() string {
 	if may := g.current().anonymous; may.in("") != 0 {
 		return may.String()
@@ -86,7 +86,7 @@ func (g *Gate) Anonymous() string {
 	return ""
 }
 
-// HasTokens reports whether the file lists tokens, which callers then send.
+// HasTokens reports whether the file lists tokens. Callers then send tokens.
 func (g *Gate) HasTokens() bool { return len(g.current().tokens) > 0 }
 
 // Watch uses the file whenever it has changed, until the context ends, and returns nil.
@@ -97,11 +97,11 @@ func (g *Gate) Watch(ctx context.Context) error {
 	return nil
 }
 
-// look uses a changed file that is the same as at the last look: half of one may be valid. A wrong one leaves the clients as they are.
+// look uses a changed file once it reads the same twice, because half a file may be valid. An invalid file changes no clients.
 func (g *Gate) look() {
 	data, err := os.ReadFile(g.path)
 	if err != nil {
-		data = []byte(err.Error()) // which is logged once
+		data = []byte(err.Error()) // look logs it once
 	}
 	settled := bytes.Equal(data, g.seen)
 	if g.seen = data; !settled || bytes.Equal(data, g.last) {
@@ -151,7 +151,7 @@ func (g *Gate) identify(tokens []string, cert *x509.Certificate, from any) (*Cal
 	return nil, err
 }
 
-// certified returns the client of a certificate, or nil. One with the names of two is neither.
+// certified returns the client of a certificate, or nil. A certificate with the names of two clients belongs to neither.
 func (c *clients) certified(cert *x509.Certificate) (found *client, err error) {
 	for _, name := range cert.DNSNames {
 		one := c.certificates[strings.ToLower(name)]
@@ -164,7 +164,7 @@ func (c *clients) certified(cert *x509.Certificate) (found *client, err error) {
 	return found, nil
 }
 
-// refuse counts and logs a refusal, as an error: Envoy by default lets a request through on one.
+// refuse counts a refusal and logs it as an error, because Envoy by default lets a request through after an error.
 func (g *Gate) refuse(reason string, caller *Caller, domain string, err error) {
 	if g == nil {
 		return
@@ -176,14 +176,14 @@ func (g *Gate) refuse(reason string, caller *Caller, domain string, err error) {
 		"client", cmp.Or(caller.Name, "anonymous"), "from", fmt.Sprint(caller.From), "domain", wire.Clip(domain), "reason", reason, "error", err)
 }
 
-// TLSFiles are the files of a port's certificate, in PEM. They are read again when they change, so that
-// certificates can be renewed without a restart.
+// TLSFiles are the files of a port's certificate, in PEM. The port reads them again when they change, so certificates
+// can be renewed without a restart.
 type TLSFiles struct {
 	Cert, Key string       // of the server
-	ClientCA  string       // the authorities of clients; empty requires no certificate of clients
-	ClientSAN string       // a DNS name that a client's certificate must have; empty takes any
-	Protocols []string     // offered to clients (ALPN); nil is h2, which is what gRPC wants
-	Log       *slog.Logger // gets files that became wrong, once for each change; nil is slog.Default
+	ClientCA  string       // the authorities of clients; if empty, clients need no certificate
+	ClientSAN string       // a DNS name that a client's certificate must have; empty accepts any
+	Protocols []string     // offered to clients (ALPN); nil is h2, which gRPC needs
+	Log       *slog.Logger // gets invalid files, once for each change; nil is slog.Default
 }
 
 // Config reads the files.
@@ -199,7 +199,7 @@ func (f TLSFiles) Config() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Certificates are for gRPC, which wants to see some, and ClientAuth is for Verifies.
+	// gRPC requires Certificates, and Verifies reads ClientAuth.
 	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: current.Certificates, ClientAuth: current.ClientAuth}
 	var mu sync.Mutex
 	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -209,7 +209,7 @@ func (f TLSFiles) Config() (*tls.Config, error) {
 			stamps = now
 			if changed, err := f.read(); err == nil {
 				current = changed
-			} else { // as while they are being replaced
+			} else { // such as while they are being replaced
 				cmp.Or(f.Log, slog.Default()).Error("a changed file of TLS is wrong: the last valid ones stay in use", "error", err)
 			}
 		}
@@ -218,7 +218,7 @@ func (f TLSFiles) Config() (*tls.Config, error) {
 	return config, nil
 }
 
-// Verifies reports whether a port with the configuration verifies certificates of clients. That of nil does not.
+// Verifies reports whether a port with this configuration verifies client certificates. A nil configuration does not.
 func Verifies(config *tls.Config) bool {
 	return config != nil && config.ClientAuth == tls.RequireAndVerifyClientCert
 }
@@ -260,8 +260,8 @@ func (f *TLSFiles) read() (*tls.Config, error) {
 	return config, nil
 }
 
-// Certify adds to the configuration of a client the authorities that it trusts, and the certificate and key that it shows.
-// An empty ca is that of the system, and an empty cert and key are none.
+// Certify adds to a client's configuration the authorities that it trusts, and its own certificate and key. An empty
+// ca means the system's authorities, and an empty cert and key mean none.
 func Certify(config *tls.Config, ca, cert, key string) (err error) {
 	if ca != "" {
 		if config.RootCAs, err = authorities(ca); err != nil {

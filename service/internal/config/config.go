@@ -23,8 +23,8 @@
 // # Secrets
 //
 // With secret: true the values of a descriptor's key are secret in the whole domain: see [Config.Hide]. Keys named like
-// the headers of credentials are secret unless a descriptor says secret: false. A secret key is matched by itself only,
-// because a value in the configuration would be seen there.
+// the headers of credentials are secret unless a descriptor says secret: false. Descriptors match a secret key without
+// a value, because anyone who reads the configuration would see the value.
 package config
 
 import (
@@ -38,7 +38,7 @@ import (
 	"example.com/sash"
 )
 
-// An Entry is one key and value of a request's descriptor. The value may be empty.
+// An Entry is one key and its value in a request's descriptor. The value may be empty.
 type Entry struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
@@ -47,7 +47,7 @@ type Entry struct {
 // ErrUnknownDomain means that a request names a domain that no document configures.
 var ErrUnknownDomain = errors.New("unknown domain")
 
-// ErrNone means that there is no configuration yet to decide by.
+// ErrNone means that no configuration has been loaded yet.
 var ErrNone = errors.New("there is no configuration yet")
 
 // A Config is a parsed configuration. It is immutable and safe for concurrent use.
@@ -95,26 +95,26 @@ type descriptor struct {
 	wildcard *wildcard // nil without *
 	rule     *Rule     // nil if nothing is limited here
 	share    bool      // values under the wildcard are charged together
-	inMetric bool      // the value of the request is part of the metric's name
+	inMetric bool      // the metric's name contains the value of the request
 	children *level
 }
 
-// Defaults are the options of rules that do not name their own, and of request limits. The zero value is sliding-log,
-// which charges what it admits.
+// Defaults are the options of request limits, and of rules that do not set their own. The zero value is sliding-log,
+// which charges only admitted requests.
 type Defaults struct {
 	Algorithm    sash.Algorithm
 	CountRefused bool
-	// HeadersOnly makes only the names of headers secret by themselves: Envoy's service has all values in clear text.
+	// HeadersOnly makes only the names of headers secret by default, since Envoy's service has all values in clear text.
 	HeadersOnly bool
 }
 
-// Defaults returns those that the configuration was read with.
+// Defaults returns the defaults with which the configuration was read.
 func (c *Config) Defaults() Defaults { return c.defaults }
 
 // Empty returns a configuration without domains, which limits nothing.
 func Empty() *Config { return &Config{domains: make(map[string]*domain)} }
 
-// None stands for a configuration that is not loaded yet: every request is answered ErrNone, and nothing is admitted uncounted.
+// None stands for a configuration that is not loaded yet. Every request gets ErrNone, and none is admitted uncounted.
 func None() *Config { return &Config{none: true} }
 
 // Loaded reports whether c is a configuration that was loaded, and not None.
@@ -123,7 +123,7 @@ func (c *Config) Loaded() bool { return !c.none }
 // Domains returns the names of the domains, in the order of the file.
 func (c *Config) Domains() []string { return slices.Clone(c.names) }
 
-// Warnings returns what is probably not meant in the configuration, at most 200 lines with the file and the line.
+// Warnings returns probable mistakes in the configuration: at most 200 lines, each with the file and the line number.
 func (c *Config) Warnings() []string { return slices.Clone(c.warnings) }
 
 // Rules returns all rules in the order of the file. The caller must not change them.
@@ -131,18 +131,18 @@ func (c *Config) Rules() []*Rule { return c.rules }
 
 // A Found is the result of matching a request.
 type Found struct {
-	// Rule is nil when nothing limits the request.
+	// Rule is nil if nothing limits the request.
 	Rule *Rule
 	// Key is the subject that the request is charged to.
 	Key string
-	// Charged is the request's entries; values that a rule charges together (share_threshold) are the rule's, with its *.
+	// Charged is the request's entries. A value that a rule charges together with others (share_threshold) is the rule's, with its *.
 	Charged []Entry
-	// Metric names the rule in statistics, as Envoy's rate limit service does: the domain and the keys with the values
-	// that the configuration specifies, and values of requests only where it asks for them.
+	// Metric names the rule in statistics, as Envoy's rate limit service does: the domain and the keys, with the values
+	// that the configuration specifies. It contains values of requests only if the configuration asks for them.
 	Metric string
 }
 
-// Find returns the rule for a request, and its subject and statistics. Errors are ErrUnknownDomain and ErrNone.
+// Find returns the rule for a request, with its subject and statistics. Errors are ErrUnknownDomain and ErrNone.
 func (c *Config) Find(domain string, entries []Entry) (Found, error) {
 	d, err := c.domain(domain)
 	if err != nil {
@@ -164,7 +164,7 @@ func (c *Config) Find(domain string, entries []Entry) (Found, error) {
 	return found, nil
 }
 
-// walk appends to path the descriptors that match entries, one each, up to the first entry that none matches.
+// walk appends to path one descriptor for each entry that matches, up to the first entry that no descriptor matches.
 func (d *domain) walk(entries []Entry, path []*descriptor) []*descriptor {
 	here := d.descriptors
 	for _, e := range entries {
@@ -188,12 +188,12 @@ func (c *Config) domain(name string) (*domain, error) {
 	return nil, fmt.Errorf("%w %q: the configuration has %s", ErrUnknownDomain, Clip(name), strings.Join(c.names, ", "))
 }
 
-// ErrNoDescriptor means that no descriptor has the keys of some entries, in their order.
+// ErrNoDescriptor means that no descriptors have the keys of these entries, in their order.
 var ErrNoDescriptor = errors.New("nothing matches these entries")
 
-// Reach returns nil if the configuration has descriptors with the keys of these entries, so that a request that it
-// counts, or one of its siblings with another value, can begin with them. Errors are ErrUnknownDomain and
-// ErrNoDescriptor, with the keys that there are.
+// Reach returns nil if the configuration has descriptors with the keys of these entries. A request that it counts can
+// then begin with them, or with other values in their place. Errors are ErrUnknownDomain, and ErrNoDescriptor with
+// the keys that exist.
 func (c *Config) Reach(domain string, entries []Entry) error {
 	d, err := c.domain(domain)
 	if err != nil {
@@ -222,11 +222,11 @@ func (c *Config) Reach(domain string, entries []Entry) error {
 	return nil
 }
 
-// metric returns the name of the statistics of a request that matched along a path.
+// metric returns the name in statistics of a request that matched along a path.
 func metric(domain string, entries []Entry, path []*descriptor) string {
 	b := append(make([]byte, 0, 128), domain...)
 	detailed := path[len(path)-1].rule.Detailed
-	empty := detailed && !slices.ContainsFunc(path, func(d *descriptor) bool { return d.share }) // also an empty value is shown
+	empty := detailed && !slices.ContainsFunc(path, func(d *descriptor) bool { return d.share }) // shows empty values too
 	for i, d := range path {
 		value := d.entry.Value
 		switch {
@@ -243,7 +243,7 @@ func metric(domain string, entries []Entry, path []*descriptor) string {
 	return string(b)
 }
 
-// Key returns the key of a domain and entries. Different domains and entries never share one.
+// Key returns the key of a domain and entries. Different domains or entries never share a key.
 func Key(domain string, entries []Entry) string {
 	parts := append(make([]string, 0, 1+2*usualDepth), domain) // a constant length needs no allocation
 	for _, e := range entries {
@@ -252,18 +252,18 @@ func Key(domain string, entries []Entry) string {
 	return sash.Key(parts...)
 }
 
-// A wildcard matches entries by a descriptor with * in its value or its key. Each * stands for any bytes, or none, also
-// in the middle:
+// A wildcard matches entries by a descriptor with * in its value or its key. Each * stands for any bytes, or none, and
+// may be in the middle:
 //
 //	key: path,  value: /api/*/action    any path of that form
 //	key: path*                          any entry whose key begins with path
 //
-// With * in the key the pattern is compared with the whole entry, key and value joined by _, as in Envoy's service: path*
-// matches the entries path=/x and path_prefix=/x. Without, the key is compared by itself.
+// With * in the key, the pattern covers the whole entry, key and value joined by _, as in Envoy's service: path* matches
+// the entries path=/x and path_prefix=/x. Without * in the key, the key must be equal.
 type wildcard struct {
-	key     string // that entries must have; "" if the pattern covers the key too
+	key     string // the key that entries must have; "" if the pattern covers the key too
 	pattern string
-	parts   []string // of the pattern between each *: at least two
+	parts   []string // the parts of the pattern around each *: at least two
 }
 
 // newWildcard returns the wildcard of a descriptor's entry, or nil if it has no *.
@@ -288,7 +288,7 @@ func (w *wildcard) matches(e Entry) bool {
 	return w.key == e.Key && w.covers(e.Value)
 }
 
-// covers reports whether a text consists of the parts, with anything between them. The first place of a part leaves the most for others.
+// covers reports whether a text consists of the parts, with anything between them. Each part takes its first place, to leave the most text.
 func (w *wildcard) covers(text string) bool {
 	last := len(w.parts) - 1
 	text, found := strings.CutPrefix(text, w.parts[0])
@@ -313,7 +313,7 @@ func (w *wildcard) begins(start string) bool {
 	return strings.HasPrefix(start, w.parts[0]) || strings.HasPrefix(w.parts[0], start)
 }
 
-// shown returns what stands for all values of a key under the wildcard, in metrics and with share_threshold in the subject.
+// shown returns the text for all values of a key under the wildcard, in metrics and, with share_threshold, in the subject.
 func (w *wildcard) shown(key string) string {
 	if w.key != "" {
 		return w.pattern
@@ -389,8 +389,8 @@ func describeLimits(limits []sash.Limit, opts sash.Options) string {
 	return strings.Join(texts, " and ") + " by " + by
 }
 
-// Dump writes the rules in the order of the configuration: for each limit the line that Envoy's rate limit service writes,
-// and before them a comment with what that line cannot say.
+// Dump writes the rules in the order of the configuration. For each limit it writes the line of Envoy's rate limit
+// service, after a comment with what that line cannot say.
 func (c *Config) Dump(w io.Writer) error {
 	var b strings.Builder
 	for _, r := range c.rules {
@@ -407,7 +407,7 @@ func (c *Config) Dump(w io.Writer) error {
 	return err
 }
 
-// unitOf returns the unit of Envoy's service that is a limit's window, or UNKNOWN.
+// unitOf returns the unit of Envoy's service that equals a limit's window, or UNKNOWN.
 func unitOf(l sash.Limit) string {
 	for name, window := range envoyUnits {
 		if l.Period == 0 && l.Window == window {
@@ -417,7 +417,7 @@ func unitOf(l sash.Limit) string {
 	return "UNKNOWN"
 }
 
-// Explain returns how a request is matched, one line an entry up to the first without a match. The error is ErrUnknownDomain.
+// Explain returns how a request matches: one line for each entry, up to the first without a match. The error is ErrUnknownDomain.
 func (c *Config) Explain(domain string, entries []Entry) (lines []string, found Found, err error) {
 	if found, err = c.Find(domain, entries); err != nil {
 		return nil, found, err
@@ -440,7 +440,7 @@ func (c *Config) Explain(domain string, entries []Entry) (lines []string, found 
 	return lines, found, nil
 }
 
-// Removed returns the rules of a configuration that another one does not have, in their order.
+// Removed returns the rules of one configuration that another does not have, in their order.
 func Removed(before, after *Config) (removed []string) {
 	stays := make(map[string]bool)
 	for _, r := range after.rules {

@@ -15,16 +15,16 @@ const maxFiles = 10_000
 
 // A Source is the location of a configuration on disk.
 type Source struct {
-	// Path is a file, or a directory. Every file in it and in the directories below is read, whatever its name, as Envoy's
-	// service does, in the order of their names. Files and directories that are left out are warnings of the configuration:
-	// those whose names begin with a dot, links to directories, and what is no regular file. Names that begin with two dots
-	// are left out without a word: Kubernetes keeps the versions of a ConfigMap there. The links that it makes to the
-	// directories of the current version are followed.
+	// Path is a file or a directory. As Envoy's service does, Load reads every file in a directory and below it,
+	// whatever its name, in the order of the names. It leaves out names that begin with a dot, links to directories, and
+	// files that are not regular, and warns of them. It leaves out names that begin with two dots without a warning,
+	// because Kubernetes keeps the versions of a ConfigMap there. It follows the links that Kubernetes makes to the
+	// directories of the current version.
 	Path string
-	// DotFiles reads files and directories whose names begin with one dot too.
+	// DotFiles makes Load read files and directories whose names begin with one dot too.
 	DotFiles bool
-	// Siblings reads the files and directories beside Path too whose names begin with that of Path and a dot: config.yaml
-	// beside config. Path itself need not be there then.
+	// Siblings makes Load also read the files and directories beside Path whose names begin with Path's name and a dot:
+	// config.yaml beside config. Path itself need not exist then.
 	Siblings bool
 	// Merge lets several files add descriptors to one domain.
 	Merge bool
@@ -32,17 +32,17 @@ type Source struct {
 	Defaults Defaults
 }
 
-// Load reads and checks the configuration. The fingerprint is that of the files as Load read them, also beside an error.
+// Load reads and checks the configuration. The fingerprint is that of the files as Load read them, even if there is an error.
 func (s Source) Load() (*Config, Fingerprint, error) {
 	r := s.read()
 	cfg, err := r.parse(s)
 	return cfg, r.fingerprint(), err
 }
 
-// A found is what there is at a Source.
+// A found is the contents of a Source.
 type found struct {
 	files   []File
-	skipped []string // what is not read and why, for people; at most MaxWarnings
+	skipped []string // for people: what was not read and why; at most MaxWarnings
 	err     error    // what cannot be read
 }
 
@@ -87,7 +87,7 @@ func (s Source) paths() ([]string, error) {
 		}
 	}
 	if len(paths) == 0 {
-		return []string{s.Path}, nil // whose error says that it is not there
+		return []string{s.Path}, nil // reading it returns the error that it does not exist
 	}
 	return paths, nil
 }
@@ -99,7 +99,7 @@ func (s Source) visit(path string, f *found) error {
 		return err
 	case info.IsDir():
 		return s.walk(path, f)
-	case !info.Mode().IsRegular() && (s.Siblings || path != s.Path): // reading a pipe would wait for somebody who writes
+	case !info.Mode().IsRegular() && (s.Siblings || path != s.Path): // reading a pipe would wait for a writer
 		f.skip(path, "it is not a regular file")
 		return nil
 	}
@@ -113,7 +113,7 @@ func (s Source) visit(path string, f *found) error {
 	return nil
 }
 
-// walk visits what is in a directory, and says what it leaves out.
+// walk visits the files of a directory, and records what it leaves out.
 func (s Source) walk(dir string, f *found) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -139,7 +139,7 @@ func (s Source) walk(dir string, f *found) error {
 	return nil
 }
 
-// ofConfigMap reports whether a link is one of those that Kubernetes makes to the directories of a ConfigMap.
+// ofConfigMap reports whether a link is one that Kubernetes makes to a directory of a ConfigMap.
 func ofConfigMap(link string) bool {
 	target, err := os.Readlink(link)
 	return err == nil && target == filepath.Join("..data", filepath.Base(link))
@@ -151,17 +151,17 @@ func (f *found) skip(name, why string) {
 	}
 }
 
-// lookEvery is how long files must stay unchanged before they are used: editors and deployments write several times.
-// Watch looks that often, and less often where a look takes more than a hundredth of it.
+// lookEvery is how long files must stay unchanged before they are used, because editors and deployments write several
+// times. Watch looks that often, and less often if a look takes more than a hundredth of it.
 const lookEvery = 250 * time.Millisecond
 
 // A Fingerprint identifies the contents of a Source.
 type Fingerprint [sha256.Size]byte
 
 // Watch calls changed after each change of the configuration's files, with the new configuration or the error, until
-// the context ends. Known is the Fingerprint of the files that were loaded, so that no change since then is missed.
-// Watch reads the files again and again, so that it needs no notice of the kernel's, follows every link on the way to
-// them, and works on network file systems. Calls of changed do not overlap.
+// the context ends. Known is the Fingerprint of the loaded files, so that Watch misses no change since then. Watch
+// reads the files again and again instead of waiting for notices from the kernel. It thus follows every link on the
+// way to them and works on network file systems. Calls of changed do not overlap.
 func (s Source) Watch(ctx context.Context, known Fingerprint, changed func(*Config, error)) {
 	w := &watching{source: s, last: known}
 	go func() {
@@ -185,7 +185,7 @@ type watching struct {
 	seen   Fingerprint // of the files at the last look
 }
 
-// look uses the files if they have changed and are the same as at the last look: the contents that it compared.
+// look uses the files if they have changed, and if their contents are the same as at the last look.
 func (w *watching) look(changed func(*Config, error)) {
 	found := w.source.read()
 	now := found.fingerprint()
@@ -198,7 +198,7 @@ func (w *watching) look(changed func(*Config, error)) {
 	changed(found.parse(w.source))
 }
 
-// fingerprint returns the fingerprint of the files. Unreadable contents have one too.
+// fingerprint returns the fingerprint of the files. Unreadable contents also have one.
 func (f *found) fingerprint() Fingerprint {
 	hash := sha256.New()
 	if f.err != nil {

@@ -59,7 +59,7 @@ func TestADirectoryIsReadFileByFile(t *testing.T) {
 	}
 }
 
-// Envoy's service reads every file, whatever its name and however deep. What is left out here is said.
+// Envoy's service reads every file, whatever its name and however deep. Sash warns of the files that it leaves out.
 func TestEveryFileOfADirectoryIsReadOrNamed(t *testing.T) {
 	root := t.TempDir()
 	dir := root + "/config"
@@ -177,7 +177,7 @@ func TestChangesOfAFileAreNoticed(t *testing.T) {
 	expect(t, said, 3)
 }
 
-// A file may be written again after it was looked at: what is used is what was compared, or the change would be missed.
+// A file may be written again after a look. Sash must use the contents that it compared, or it would miss the change.
 func TestOnlyWhatWasSeenTwiceIsUsed(t *testing.T) {
 	file := t.TempDir() + "/limits.yaml"
 	write(t, file, domainOf(1))

@@ -22,8 +22,8 @@ var modes = map[string]failover.Mode{"open": failover.Open, "local": failover.Lo
 //	on_unavailable: local
 //	on_unavailable: {1: open, 20: local, else: closed}
 //
-// The second is open for calls of 1 unit, local up to 20 units, and closed above. Without else, costs above the last
-// one are closed.
+// The second form is open for calls of 1 unit, local up to 20 units, and closed above. Without else, calls above the last
+// cost are closed.
 func (b *ruleBody) unavailable(n *yaml.Node, rule *Rule) {
 	switch n = Resolve(n); n.Kind {
 	case yaml.ScalarNode:
@@ -98,7 +98,7 @@ const (
 	blockForms      = "such as 10m, or {refusals: 5, window: 1m, for: 10m}"
 )
 
-// block reads the key block: how long a subject stays out that is refused too often.
+// block reads the key block: how long a subject that was refused too often is refused every call.
 //
 //	block: 10m
 //	block: {refusals: 5, window: 1m, for: 10m}
@@ -128,7 +128,7 @@ func (b *ruleBody) block(n *yaml.Node, into *sash.Block) {
 	}
 }
 
-// lasting reads a duration of whole microseconds, up to the longest.
+// lasting reads a duration of whole microseconds, at most longest.
 func (r *Reader) lasting(what string, longest time.Duration, example string, into *time.Duration) Field {
 	return func(n *yaml.Node) {
 		text := r.Text(what, n)
@@ -159,8 +159,8 @@ func short(d time.Duration) string {
 //	  limits: ["10/10s", "40/1h"]
 //	  enforce_percent: 10
 //
-// For a subject that is not enforced the candidate is evaluated on a key of its own, as if it were the only limit. An enforced one
-// is limited by the candidate on the rule's key, which has what was admitted under either: nothing is lost when it switches.
+// For a subject that is not enforced, the candidate is evaluated on a key of its own, as if it were the only limit. It limits an
+// enforced subject on the rule's key. That key has what was admitted under either, so nothing is lost when a subject switches.
 type Candidate struct {
 	// Limits are valid for sash.NewPolicy with Options.
 	Limits  []sash.Limit
@@ -169,20 +169,20 @@ type Candidate struct {
 	Percent float64
 }
 
-// Enforced reports whether the candidate limits a subject. It depends only on the key and Percent: every instance
-// returns the same, and an enforced subject stays enforced when Percent grows.
+// Enforced reports whether the candidate limits a subject. It depends only on the key and on Percent, so every
+// instance returns the same, and an enforced subject stays enforced when Percent grows.
 func (c *Candidate) Enforced(key string) bool {
 	sum := sha256.Sum256([]byte(key))
 	return float64(binary.BigEndian.Uint32(sum[:]))/(1<<32) < c.Percent/100
 }
 
-// CandidateKey returns the key under which a candidate counts: no subject has it, since keys of subjects have an odd number of parts.
+// CandidateKey returns the key under which a candidate counts. No subject has it, since keys of subjects have an odd number of parts.
 func CandidateKey(key string) string { return "candidate:" + key }
 
-// CandidateMetric returns the name in statistics of the candidate of a rule.
+// CandidateMetric returns the name of a rule's candidate in statistics.
 func CandidateMetric(metric string) string { return metric + ".candidate" }
 
-// readCandidate reads the key candidate of a rule whose own keys have been read. Declared are the rule's options as written.
+// readCandidate reads the key candidate after the rule's own keys. Declared are the rule's options as written.
 func (b *ruleBody) readCandidate(rule *Rule, declared sash.Options) {
 	c := &ruleBody{Reader: b.Reader}
 	percent := ""

@@ -17,7 +17,7 @@ const (
 	maxDescriptors = 200_000
 )
 
-// usualDepth is room for the path of almost every request.
+// usualDepth is enough for the path of almost every request.
 const usualDepth = 16
 
 // A File is the text of one file. Errors begin with its name and the line, as "name:line: ".
@@ -26,8 +26,8 @@ type File struct {
 	Text []byte
 }
 
-// Parse parses a configuration of several files with other defaults. With merge, several documents can add descriptors to
-// one domain; without it, each domain has one document.
+// Parse parses a configuration of several files with these defaults. With merge, several documents can add
+// descriptors to one domain; without it, each domain has one document.
 func Parse(defaults Defaults, merge bool, files ...File) (*Config, error) {
 	p := &parser{
 		Reader:       Reader{Notes: &Notes{}, defaults: defaults},
@@ -46,7 +46,7 @@ func Parse(defaults Defaults, merge bool, files ...File) (*Config, error) {
 			found = true
 			p.document(root)
 		})
-		if p.Err == nil && !found { // perhaps it is being written: without it the limits of its domain would be missing
+		if p.Err == nil && !found { // perhaps the file is being written: without it the limits of its domain would be missing
 			return nil, fmt.Errorf("%s: no domain: a configuration begins with \"domain: name\", followed by descriptors", file.Name)
 		}
 	}
@@ -142,7 +142,7 @@ func (p *parser) descriptor(n *yaml.Node, in *domain, path []Entry, into *level)
 	}
 }
 
-// metadata reads data for Envoy, which answers may have: values that JSON has.
+// metadata reads data that answers may send to Envoy: values that JSON has.
 func (p *parser) metadata(n *yaml.Node) (all map[string]any) {
 	if n == nil || IsNull(Resolve(n)) {
 		return nil
@@ -191,7 +191,7 @@ func spell(e Entry) string {
 	return quote(e.Key) + "=" + quote(e.Value)
 }
 
-// label names a path like metric does, without the domain and the values of requests.
+// label names a path as metric does, without the domain and the values of requests.
 func label(path []Entry) string {
 	names := make([]string, len(path))
 	for i, e := range path {

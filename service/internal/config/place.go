@@ -21,19 +21,19 @@ type Place struct {
 	Global bool
 	// Lease is the longest lease: whole microseconds. Zero is none, and the store decides each call.
 	Lease time.Duration
-	// Own is the own share of each region: on_unavailable: local beside scope: global. The zero OwnShare is none.
+	// Own is the own share of each region: on_unavailable: local with scope: global. The zero OwnShare is none.
 	Own OwnShare
 }
 
-// An OwnShare is the part of each limit, in percent, that each of the regions counts for itself.
+// An OwnShare is the part of each limit, in percent, that each region counts for itself.
 type OwnShare struct{ Regions, Percent int }
 
 // Bounds of the default lease of a rule with scope: global.
 const (
-	leasesInWindow = 20          // of the shortest window: leases cost a twentieth of the units
+	leasesInWindow = 20          // in the shortest window: leases cost a twentieth of the units
 	usualWay       = time.Second // a lease is longer than a few trips to a home far away,
 	shareOfWindow  = 4           // unless that is more than this part of the window
-	leastLeases    = 2           // in the shortest window, of a lease in the configuration
+	leastLeases    = 2           // in the shortest window, for a lease in the configuration
 )
 
 // Bounds of a lease: those of package lease.
@@ -41,8 +41,8 @@ const (
 	minLease = time.Millisecond
 	maxLease = time.Minute
 
-	leastShared = int64(64) // units of a limit of which a region leases some,
-	leastAlone  = int64(16) // and an instance for itself
+	leastShared = int64(64) // a region leases units only of limits with so many,
+	leastAlone  = int64(16) // and an instance by itself of limits with so many
 )
 
 const notLeased = "algorithm sliding-log, sorted-set-log or sliding-buckets, no day or month of the calendar, no count_refused and no block"
@@ -108,7 +108,7 @@ func (b *ruleBody) wantsOwnShare(rule *Rule) bool {
 // ownShare gives each region an own share of a rule's limits.
 //
 //	on_unavailable: local
-//	regions: 3        # that share the home, the same in all of them
+//	regions: 3        # how many share the home, the same in all of them
 //	own_share: 10%    # of each limit, for each of them
 func (b *ruleBody) ownShare(rule *Rule) {
 	regions := Resolve(cmp.Or(b.Regions, &yaml.Node{}))
@@ -196,7 +196,7 @@ func slides(limits []sash.Limit, opts sash.Options) bool {
 	return opts.Algorithm.Exact() && !opts.CountRefused && !slices.ContainsFunc(limits, func(l sash.Limit) bool { return l.Period != 0 })
 }
 
-// Refundable reports whether a refund of a charge within a time frees no other one: all count in the longest of the limits.
+// Refundable reports whether a refund that comes within a time frees only its own charge: all charges count in the longest of the limits.
 func Refundable(limits []sash.Limit, opts sash.Options, within time.Duration) bool {
 	return within > 0 && slides(limits, opts) && slices.ContainsFunc(limits, func(l sash.Limit) bool { return l.Window > within })
 }
@@ -218,8 +218,8 @@ func shortest(limits []sash.Limit) time.Duration {
 	return least
 }
 
-// defaultLease returns a twentieth of the shortest window, but a second at least, or a quarter of a window that is shorter
-// than four, and a minute at most. Zero is a window that is too short for a lease.
+// defaultLease returns a twentieth of the shortest window, but at least a second and at most a minute. For a window
+// below four seconds, it returns a quarter of the window. Zero means that the window is too short for a lease.
 func defaultLease(limits []sash.Limit) time.Duration {
 	window := shortest(limits)
 	d := max(window/leasesInWindow, min(usualWay, window/shareOfWindow))
@@ -230,7 +230,7 @@ func defaultLease(limits []sash.Limit) time.Duration {
 	return d
 }
 
-// For returns the place of limits that apply instead of a rule's, such as a request limit: without a lease if it does not fit them.
+// For returns the place of limits that replace a rule's, such as a request limit. If a lease does not fit them, the place has none.
 func (p Place) For(limits []sash.Limit, opts sash.Options) Place {
 	if !leasable(limits, opts) || shortest(limits) < leastLeases*p.Lease || longerBy(p.Lease, opts, limits) != nil {
 		p.Lease = 0
@@ -238,5 +238,5 @@ func (p Place) For(limits []sash.Limit, opts sash.Options) Place {
 	return p
 }
 
-// ErrNoHome says that a rule with scope: global has no home.
+// ErrNoHome means that a rule has scope: global and there is no home.
 var ErrNoHome = errors.New("scope: global needs the home, the Redis that all regions share: give --home, and --redis with the one of this region")

@@ -31,15 +31,15 @@ type Rule struct {
 	Unlimited bool
 	// Refuses admits nothing: requests_per_unit is 0.
 	Refuses bool
-	// Envoys says that the rule is written as Envoy's service has it: rate_limit.
+	// Envoys says that the rule is written as in Envoy's service, with rate_limit.
 	Envoys bool
-	// SparesRefused charges no refused request, not even units that it names for one descriptor: count_refused is false.
+	// SparesRefused charges nothing for refused requests, not even for a descriptor with its own units: count_refused is false.
 	SparesRefused bool
 	// RefundWithin is the longest time from a charge to its refund. Zero gives nothing back.
 	RefundWithin time.Duration
 	// Shadow admits every request, whatever the limits decide: shadow_mode.
 	Shadow bool
-	// Quota refuses a request when no other quota of the request has room, either: quota_mode.
+	// Quota refuses a request only if no other quota of the request has room: quota_mode.
 	Quota bool
 	// Name identifies this rule in Replaces of other rules.
 	Name string
@@ -47,11 +47,11 @@ type Rule struct {
 	OnUnavailable failover.Modes
 	// Place is where the charges are kept, and whether units are leased: scope and lease.
 	Place Place
-	// Line is where the descriptor stands, as "file:line".
+	// Line is the position of the descriptor, as "file:line".
 	Line string
 	// Replaces are the names of rules that do not count in a request that also matches this one.
 	Replaces []string
-	// Metadata is data for Envoy, which answers may have if the rule has room: metadata.
+	// Metadata is data that answers may send to Envoy if the rule has room: metadata.
 	Metadata map[string]any
 	// Detailed puts the values of requests into the names of metrics: detailed_metric.
 	Detailed bool
@@ -61,7 +61,7 @@ type Rule struct {
 	Secrets []string
 	// Candidate is the limits that are evaluated beside these, or nil.
 	Candidate *Candidate
-	// Tokens says that the units are tokens of a language model, and how requests and responses name them; nil is not.
+	// Tokens says that the units are tokens of a language model, and how requests and responses name them. Nil means other units.
 	Tokens *Tokens
 }
 
@@ -88,10 +88,10 @@ func (b *ruleBody) tokens(n *yaml.Node, rule *Rule) {
 // Limited reports whether a store decides the requests of the rule.
 func (r *Rule) Limited() bool { return !r.Unlimited && !r.Refuses }
 
-// DefaultMaxWait bounds bookings of rules without max_wait. A caller who never comes holds the subject for as long.
+// DefaultMaxWait bounds bookings under rules without max_wait. A caller that never comes holds its subject for that long.
 const DefaultMaxWait = 10 * time.Second
 
-// A ruleBody is a descriptor as it is written. A nil node is a key that is not there.
+// A ruleBody is a descriptor as it is written. A nil node is an absent key.
 type ruleBody struct {
 	*Reader
 	Key         string     `yaml:"key"`
@@ -141,7 +141,7 @@ func (b *ruleBody) rule(n *yaml.Node) *Rule {
 		b.Warn(b.RateLimit, "rate_limit is empty: this descriptor limits nothing")
 		b.RateLimit = nil
 	}
-	at := cmp.Or(b.RateLimit, b.Limits, n) // the node of errors about the limits
+	at := cmp.Or(b.RateLimit, b.Limits, n) // where errors about the limits point
 	switch {
 	case b.RateLimit != nil && b.Limits != nil:
 		b.Fail(b.Limits, "set rate_limit or limits, not both")
@@ -241,14 +241,14 @@ func (b *ruleBody) options(rule *Rule) {
 
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "sash: ") }
 
-// resolutionSteps is the number of automatic steps in the shortest window: units are held at most a thousandth of it too long.
+// resolutionSteps is how many automatic steps the shortest window has: units are held too long by at most a thousandth of it.
 const resolutionSteps = 1000
 
 // Fit validates limits with their options and fills in unset options. The default resolution of sliding-buckets is a
 // thousandth of the shortest window. The error is sash.ErrInvalidLimit.
 func Fit(opts *sash.Options, limits []sash.Limit) error {
 	if opts.Algorithm == sash.SlidingBuckets && opts.Resolution == 0 {
-		// Whole milliseconds if there are any: the step is part of the keys' names.
+		// The step is whole milliseconds if possible, because it is part of the keys' names.
 		step := shortest(limits) / resolutionSteps
 		opts.Resolution = max(step.Truncate(time.Microsecond), time.Microsecond)
 		if step > time.Millisecond {
@@ -293,7 +293,7 @@ func (b *ruleBody) envoy(rule *Rule) {
 	case rule.Unlimited && ok:
 		b.Fail(b.RateLimit, "unlimited excludes a unit")
 	case rule.Unlimited:
-		if unit != "" && unit != "UNKNOWN" { // which a management server sends for none
+		if unit != "" && unit != "UNKNOWN" { // a management server sends UNKNOWN for none
 			b.Warn(b.RateLimit, "unlimited: the unit %q has no effect", Clip(unit))
 		}
 		return

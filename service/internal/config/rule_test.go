@@ -192,7 +192,7 @@ func TestAWrongRuleSaysWhatToWrite(t *testing.T) {
 	}
 }
 
-// A limit that cannot be leased holds over all regions nevertheless, at the price of a trip a call, and says so.
+// A limit that cannot be leased still holds over all regions. Each call then costs a trip, and a warning says so.
 func TestAGlobalRuleThatCannotBeLeased(t *testing.T) {
 	for _, keys := range []string{
 		"limits: [100/day@UTC]", "limits: [100/1m]\nalgorithm: fixed-window", "limits: [100/1m]\ncount_refused: true", "limits: [100/1m]\nblock: 1m",

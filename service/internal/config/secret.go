@@ -9,11 +9,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// credentials are the keys whose values are secret unless the configuration says otherwise, in any spelling: forward-auth
-// and Envoy name entries after the headers they come from, whose letters have no case. These are so on every request.
+// credentials are the keys whose values are secret unless the configuration says otherwise, in any spelling. Forward-auth and
+// Envoy name entries after headers, whose letters have no case. The first keys are headers that are credentials in every request.
 var credentials = []string{
 	"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-auth-token", "x-access-token",
-	// The others are names that programs choose. They are clear in a domain with a descriptor for one of their values.
+	// Programs choose the other names. Their values are in clear text in a domain with a descriptor for one of them.
 	"access-token", "api-token", "apikey", "auth-token", "client-secret", "id-token", "jwt", "passwd", "password", "refresh-token",
 	"secret", "session", "session-id", "session-token", "sessionid", "token",
 }
@@ -21,7 +21,7 @@ var credentials = []string{
 // headers is how many of the credentials are names of headers.
 const headers = 7
 
-// words make the values of a descriptor's key secret that has one of them, as the other credentials do.
+// words are credentials within a key: the values of a descriptor's key with one of these words are secret too.
 var words = []string{
 	"token", "secret", "password", "passwd", "session", "sessionid", "api-key", "apikey", "authorization", "cookie", "credential",
 	"credentials", "jwt",
@@ -29,8 +29,8 @@ var words = []string{
 
 // A secrecy is what a domain's descriptors say about the values of one key.
 type secrecy struct {
-	secret *bool // as given; of a configuration that was read never nil
-	value  error // what is wrong if they are secret: the first descriptor that has a value of the key
+	secret *bool // as given; once the configuration is read, never nil
+	value  error // the error if they are secret: from the first descriptor with a value of the key
 	at     *yaml.Node
 	in     Reader // of at, the first descriptor of the key
 }
@@ -42,7 +42,7 @@ type keyWildcard struct {
 	in Reader
 }
 
-// recordSecrecy records what a descriptor says about its key. Said is the key secret, or nil.
+// recordSecrecy records what a descriptor says about its key. Said is the node of the key secret, or nil.
 func (p *parser) recordSecrecy(n *yaml.Node, in *domain, d *descriptor, said *yaml.Node) {
 	key := d.entry.Key
 	var secret *bool
@@ -76,7 +76,7 @@ func (p *parser) recordSecrecy(n *yaml.Node, in *domain, d *descriptor, said *ya
 	}
 }
 
-// secrets checks what the descriptors of each domain say about secrets, and tells the rules which of their keys are some.
+// secrets checks what the descriptors of each domain say about secrets, and sets the Secrets of the rules.
 func (p *parser) secrets() error {
 	for _, name := range p.config.names {
 		d := p.config.domains[name]
@@ -120,7 +120,7 @@ func (p *parser) secrets() error {
 			}
 		}
 	}
-	for _, d := range p.config.domains { // so that requests need no other look
+	for _, d := range p.config.domains { // so that requests need no further lookup
 		for key, s := range d.keys {
 			hides := d.hides(key)
 			s.secret = &hides
@@ -129,7 +129,7 @@ func (p *parser) secrets() error {
 	return nil
 }
 
-// secretsUnder returns the secret keys that a wildcard covers, in order, and one of them that it covers in part only, if any.
+// secretsUnder returns the secret keys that a wildcard covers, sorted, and one key that it covers only in part, if there is one.
 func (d *domain) secretsUnder(w *wildcard) (keys []string, partly string) {
 	add := func(key string, w *wildcard, start string) {
 		if !w.begins(start) {
@@ -155,7 +155,7 @@ func (d *domain) secretsUnder(w *wildcard) (keys []string, partly string) {
 	return keys, partly
 }
 
-// Hide returns entries with hide's names for their secret values that are not empty: the same slice if there are none.
+// Hide returns entries with secret values replaced by names from hide. Empty values stay. Without secrets, it returns the same slice.
 func (c *Config) Hide(domain string, entries []Entry, hide func(string) string) []Entry {
 	d := c.domains[domain]
 	out := entries
@@ -171,7 +171,7 @@ func (c *Config) Hide(domain string, entries []Entry, hide func(string) string) 
 	return out
 }
 
-// hides reports whether the values of a key are secret. A nil domain is one that the configuration does not have.
+// hides reports whether the values of a key are secret. A nil domain means that the configuration does not have the domain.
 func (d *domain) hides(key string) bool {
 	if d != nil {
 		switch s := d.keys[key]; {
@@ -183,7 +183,7 @@ func (d *domain) hides(key string) bool {
 		}
 	}
 	return slices.ContainsFunc(d.guessed(key), func(name string) bool {
-		// Few keys are alike: spelling copies.
+		// Compare cheaply first, because spelling copies.
 		return len(key) <= len(name) && len(name) <= len(key)+2 && name[0] == key[0]|' ' && name == spelling(key)
 	})
 }
@@ -200,12 +200,12 @@ func (d *domain) guessed(key string) []string {
 	return credentials
 }
 
-// guesses reports whether a wildcard in the key matches an entry by a secret value, which requests have a name for.
+// guesses reports whether a wildcard with * in its key would match part of a secret value, for which requests have only a name.
 func (d *domain) guesses(w *wildcard, e Entry) bool {
 	return w.key == "" && e.Value != "" && d.hides(e.Key) && !w.coversAll(e.Key+"_")
 }
 
 var joint = regexp.MustCompile(`[_.]|([a-z0-9])([A-Z])`)
 
-// spelling returns the one spelling of a key that the list of credentials has: access-token of access_token and accessToken.
+// spelling returns a key as the list of credentials spells it: access-token for access_token and accessToken.
 func spelling(key string) string { return strings.ToLower(joint.ReplaceAllString(key, "$1-$2")) }

@@ -14,25 +14,25 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Reader walks the nodes of one file of YAML. Its errors name the file and the line. It keeps the first one, so that callers
-// read on and look at Err once at the end: what they have read is not valid then.
+// A Reader walks the nodes of one YAML file. Its errors name the file and the line. It keeps the first error, so that
+// callers read on and check Err once at the end. After an error, what they have read is not valid.
 type Reader struct {
 	File string
 	*Notes
 	defaults Defaults // of rules
 }
 
-// Notes are what the readers of several files note.
+// Notes are what the readers of several files record together.
 type Notes struct {
 	Err      error
 	Warnings []string // at most MaxWarnings
-	merged   int      // pairs that merge keys brought
+	merged   int      // pairs from merge keys
 }
 
 // MaxWarnings is the most warnings that readers keep.
 const MaxWarnings = 100
 
-// Documents calls read with the root of each document. One that has only comments is left out.
+// Documents calls read with the root of each document. It skips a document that has only comments.
 func (r *Reader) Documents(text []byte, read func(root *yaml.Node)) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	for r.Err == nil {
@@ -57,7 +57,7 @@ func (r *Reader) Errorf(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s", r.File, n.Line, fmt.Sprintf(format, args...))
 }
 
-// Fail notes an error at a node.
+// Fail records an error at a node.
 func (r *Reader) Fail(n *yaml.Node, format string, args ...any) { r.keep(r.Errorf(n, format, args...)) }
 
 func (r *Reader) keep(err error) {
@@ -66,7 +66,7 @@ func (r *Reader) keep(err error) {
 	}
 }
 
-// Warn notes what is accepted, and probably not meant.
+// Warn records what is accepted but probably a mistake.
 func (r *Reader) Warn(n *yaml.Node, format string, args ...any) {
 	if len(r.Warnings) < MaxWarnings {
 		r.Warnings = append(r.Warnings, r.Errorf(n, format, args...).Error())
@@ -76,7 +76,7 @@ func (r *Reader) Warn(n *yaml.Node, format string, args ...any) {
 // A Field reads the value of one key of a mapping.
 type Field func(n *yaml.Node)
 
-// Mapping reads a mapping with the field of each key. Keys must be unique. What names the mapping in errors.
+// Mapping reads a mapping, each key by its field. Keys must be unique. What names the mapping in errors.
 func (r *Reader) Mapping(n *yaml.Node, what string, fields map[string]Field) {
 	for _, p := range r.pairs(n, what, 0) {
 		read := fields[p.key.Value]
@@ -89,7 +89,7 @@ func (r *Reader) Mapping(n *yaml.Node, what string, fields map[string]Field) {
 	}
 }
 
-// Fields returns the readers of the fields of a struct, by their tags: a node stays as it is written.
+// Fields returns fields that read into a struct, by its tags. They keep a node as it is written.
 func (r *Reader) Fields(into any) map[string]Field {
 	fields := make(map[string]Field)
 	all := reflect.ValueOf(into).Elem()
@@ -112,7 +112,7 @@ func (r *Reader) Fields(into any) map[string]Field {
 	return fields
 }
 
-// List reads a list. Null is an empty one.
+// List reads a list. Null is an empty list.
 func (r *Reader) List(n *yaml.Node, what string, read Field) {
 	n = Resolve(n)
 	switch {
@@ -171,14 +171,14 @@ func Resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// Integer returns the value of a whole number; false if a node is none. 010 is 8.
+// Integer returns the value of a whole number, or false if the node is not one. 010 is 8.
 func Integer(n *yaml.Node) (v int64, ok bool) {
 	ok = n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int" && n.Decode(&v) == nil
 	return v, ok
 }
 
-// Str reads a scalar of a key that Envoy's service has. Like there, a number with a fraction or an exponent is none: it
-// could be written in other ways, such as 1e3 and 1000, and only one of them would match.
+// Str reads a scalar of a key that Envoy's service has. As there, a number with a fraction or an exponent is invalid:
+// it could be written in other ways, such as 1e3 and 1000, and only one of them would match.
 func (r *Reader) Str(what string, into *string) Field {
 	return func(n *yaml.Node) {
 		n = Resolve(n)
@@ -210,15 +210,15 @@ func Clip(s string) string {
 // Bounds of merge keys, which can expand a small file into a large one.
 const (
 	maxMergeDepth = 100
-	maxMerged     = 1_000_000 // pairs, of all files
+	maxMerged     = 1_000_000 // pairs, in all files
 )
 
 type pair struct{ key, value *yaml.Node }
 
-// pairs returns the pairs of a mapping, with those that its merge keys (<<) bring. As in Envoy's service the last one of a
-// key counts, in the order of the file, so that a merge key after a key replaces it; and two mappings, such as those of
-// rate_limit, become one with the keys of both. Without a merge key, a key that is there twice is an error. After an error
-// there are none.
+// pairs returns the pairs of a mapping, with the pairs from its merge keys (<<). As in Envoy's service, the last pair
+// of a key in the order of the file counts, so a merge key replaces a key before it. Two mappings of a key, such as
+// rate_limit, become one with the keys of both. Without a merge key, a repeated key is an error. After an error there
+// are no pairs.
 func (r *Reader) pairs(n *yaml.Node, what string, depth int) []pair {
 	n = Resolve(n)
 	if n.Kind != yaml.MappingNode {
@@ -226,7 +226,7 @@ func (r *Reader) pairs(n *yaml.Node, what string, depth int) []pair {
 		return nil
 	}
 	out := make([]pair, 0, len(n.Content)/2)
-	at := make(map[string]int, len(n.Content)/2) // where a key is in out
+	at := make(map[string]int, len(n.Content)/2) // the index of each key in out
 	own := make(map[string]int, len(n.Content)/2)
 	put := func(p pair) {
 		if i, there := at[p.key.Value]; there {
@@ -259,7 +259,7 @@ func (r *Reader) pairs(n *yaml.Node, what string, depth int) []pair {
 	return out
 }
 
-// mergedPairs returns the pairs of a merge key: of one mapping, or of a list of them, in which the first that has a key counts.
+// mergedPairs returns the pairs of a merge key: of one mapping, or of a list of mappings, of which the first with a key counts.
 func (r *Reader) mergedPairs(n *yaml.Node, depth int) (all []pair) {
 	from := []*yaml.Node{n}
 	if list := Resolve(n); list.Kind == yaml.SequenceNode {
@@ -281,7 +281,7 @@ func (r *Reader) mergedPairs(n *yaml.Node, depth int) (all []pair) {
 	return all
 }
 
-// together returns the value of a key that has two, the second of which counts.
+// together returns the value of a key that has two values. The second counts.
 func together(first, second *yaml.Node) *yaml.Node {
 	if Resolve(first).Kind != yaml.MappingNode || Resolve(second).Kind != yaml.MappingNode {
 		return second

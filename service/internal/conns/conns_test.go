@@ -286,7 +286,7 @@ func TestANewConnectionTakesThePlaceOfTheLongestSilent(t *testing.T) {
 	}
 }
 
-// A connection from the address that has most is closed at once where all are in use, and nobody waits behind it.
+// If all connections are in use, one from the address with the most is closed at once, and nobody waits behind it.
 func TestAnAddressWithMostTakesNoPlaceInUse(t *testing.T) {
 	l, all, _ := full(t, 2)
 	for _, c := range all {

@@ -1,8 +1,8 @@
 // Package conns ends the connections of a port without losing a request, and bounds how many are open.
 //
 // Closing a listener resets the connections that wait in its queue, and closing an idle connection fails a request
-// that a client sends at that moment. So a Listener that stops first takes what waits, and closes an idle connection only
-// when nothing has arrived on it for some time. HTTP/2 ends its connections by itself.
+// that a client sends at that moment. So a Listener that stops first accepts the waiting connections. It closes an
+// idle connection only when nothing has arrived on it for some time. HTTP/2 ends its connections by itself.
 package conns
 
 import (
@@ -26,7 +26,7 @@ import (
 
 // Times of a listener that stops.
 const (
-	stopTime  = 2 * time.Second // for all that wait
+	stopTime  = 2 * time.Second // for all connections that wait
 	lookEvery = 20 * time.Millisecond
 )
 
@@ -80,7 +80,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 func (l *Listener) next() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if l.stopping.Load() {
-		if errors.Is(err, os.ErrDeadlineExceeded) { // which may have passed before the last look at the queue
+		if errors.Is(err, os.ErrDeadlineExceeded) { // the deadline may have passed before the last look at the queue
 			l.acceptWithin(lookTime)
 			conn, err = l.Listener.Accept()
 		}
@@ -93,8 +93,8 @@ func (l *Listener) next() (net.Conn, error) {
 	return conn, err
 }
 
-// Serve runs what accepts the connections until it fails, and returns its error, or until the context ends: then it stops the
-// listener, and returns nil when all connections are accepted.
+// Serve runs accept until it fails, and returns its error. If the context ends first, Serve stops the listener, and
+// returns nil when accept has taken all waiting connections.
 func (l *Listener) Serve(ctx context.Context, accept func() error) error {
 	failed := make(chan error, 1)
 	go func() { failed <- accept() }()
@@ -110,9 +110,9 @@ func (l *Listener) Serve(ctx context.Context, accept func() error) error {
 	return nil
 }
 
-// Stop has Accept return the connections that wait, and then close the listener, after two seconds at most. A client that
-// connects at the moment of the close is disconnected. At the bound those that find no room meanwhile are closed. A Unix
-// socket loses its path at once.
+// Stop makes Accept return the connections that wait, and then closes the listener, after two seconds at most. A
+// client that connects at the moment of the close is disconnected. Connections that find no room at the bound
+// meanwhile are closed. A Unix socket loses its path at once.
 func (l *Listener) Stop() {
 	if local, ok := l.Listener.(*net.UnixListener); ok {
 		local.SetUnlinkOnClose(false) // the path may be another listener's by then
@@ -130,9 +130,9 @@ func (l *Listener) acceptWithin(d time.Duration) {
 	}
 }
 
-// Finish returns when no connection is open, and closes those on which nothing has been sent or received for quiet,
-// counted from now. It leaves those that answer a request (Begin) or have Streams. It returns the context's error if
-// that ends first.
+// Finish returns when no connection is open. It closes connections on which nothing has been sent or received for
+// quiet, counted from now, except those that answer a request (Begin) or have Streams. If the context ends first,
+// Finish returns its error.
 func (l *Listener) Finish(ctx context.Context, quiet time.Duration) error {
 	began := time.Now()
 	look := time.NewTicker(lookEvery)
@@ -171,15 +171,15 @@ func (l *Listener) Of(client net.Addr) *Conn {
 
 // Bounds of the connections that a Listener has open.
 type Bounds struct {
-	// Max is the most connections. At the bound a new one takes a place of the address that has most: of a connection that
-	// waits for no answer, or else of any, unless that address is its own: then it is closed. An IPv6 address
-	// counts as its /64. Zero is no bound.
+	// Max is the most connections. At the bound, a new connection replaces one of the address with the most: one that
+	// waits for no answer, or else any. If the new connection has the same address and none is idle, the new one is
+	// closed. An IPv6 address counts as its /64. Zero is no bound.
 	Max  int
 	Open *atomic.Int64 // how many connections are open, which the listener counts; may be nil
 	Log  *slog.Logger  // gets a warning at the bound, at most once a minute; nil is slog.Default
 }
 
-// admit returns the connection when there is room for it. It closes one for which there is none, and returns nil.
+// admit returns the connection if there is room for it. Otherwise it closes the connection and returns nil.
 func (l *Listener) admit(conn net.Conn) *Conn {
 	c := &Conn{Conn: conn, from: l, last: time.Now(), party: access.Party(conn.RemoteAddr().String())}
 	l.mu.Lock()
@@ -201,8 +201,8 @@ func (l *Listener) admit(conn net.Conn) *Conn {
 	return c
 }
 
-// victim returns the connection whose place one from an address takes, or nil: of the address that has most, the one that was idle for
-// longest, or else any unless that is the same address. Where no address has two, it is an idle one of any. The caller holds mu.
+// victim returns the connection that a new one from an address replaces, or nil. Of the address with the most, it takes the one idle
+// for longest, or else any unless the address is the same. If no address has two, it takes any idle connection. The caller holds mu.
 func (l *Listener) victim(party string) (victim *Conn) {
 	held := make(map[string]int)
 	for _, other := range l.open {
@@ -229,7 +229,7 @@ func (l *Listener) victim(party string) (victim *Conn) {
 	return cmp.Or(victim, busy)
 }
 
-// forget gives the place of a connection back, once. The caller holds mu.
+// forget frees the place of a connection, once. The caller holds mu.
 func (l *Listener) forget(c *Conn) {
 	if l.open[c.RemoteAddr()] == c {
 		delete(l.open, c.RemoteAddr())
@@ -237,9 +237,9 @@ func (l *Listener) forget(c *Conn) {
 	}
 }
 
-// Shares divides the descriptors of the process: up to a quarter, and 256, are kept for Redis and for files; up to an
-// eighth, and 128, are for the connections of the admin port; and each of the data ports has an equal part of the rest,
-// up to most.
+// Shares divides the descriptors of the process. Up to a quarter, and 256, are kept for Redis and for files. Up to an
+// eighth, and 128, are for the connections of the admin port. Each data port has an equal part of the rest, up to
+// most.
 func Shares(ports, most int) (data, admin int) { return shares(descriptors(), ports, most) }
 
 func shares(descriptors uint64, ports, most int) (data, admin int) {
@@ -265,14 +265,14 @@ type Conn struct {
 	deadline time.Time // guarded by mu: for Read, as the server chose it
 }
 
-// Begin says that the server has begun to answer a request, and End that it has: until then the connection is not closed.
+// Begin says that the server has begun to answer a request. The connection is not closed until End.
 func (c *Conn) Begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.busy++
 }
 
-// End is described at Begin.
+// End says that the server has answered a request: see Begin.
 func (c *Conn) End() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -281,11 +281,11 @@ func (c *Conn) End() {
 	}
 }
 
-// Streams says that the connection has streams, as in HTTP/2. Their protocol ends it by itself.
+// Streams says that the connection has streams, as in HTTP/2, whose protocol ends the connection by itself.
 func (c *Conn) Streams() { c.streams.Store(true) }
 
 // retire ends the connection if it is not busy and nothing was sent or received since silent. A request that arrives
-// meanwhile prevents it: the server's Read fails only after a last look has found nothing.
+// meanwhile prevents this, because the server's Read fails only after a last look has found nothing.
 func (c *Conn) retire(silent time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -365,9 +365,9 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// A Share bounds what the clients of a port hold together of something. Each may hold as much as it leaves free: one alone has at
-// most a half, and those that come and go tend to equal parts. These are the dynamic thresholds of Choudhury and Hahne (Dynamic
-// Queue Length Thresholds for Shared-Memory Packet Switches, 1998). It is safe for concurrent use.
+// A Share bounds the units of something that the clients of a port hold. Each may hold as much as it leaves free. A single
+// client has at most a half, and clients that come and go tend to equal parts. These are the dynamic thresholds of Choudhury
+// and Hahne (Dynamic Queue Length Thresholds for Shared-Memory Packet Switches, 1998). It is safe for concurrent use.
 type Share struct {
 	most int64
 
@@ -379,7 +379,7 @@ type Share struct {
 // NewShare returns a Share of most units.
 func NewShare(most int64) *Share { return &Share{most: most, held: make(map[string]int64)} }
 
-// Take reports whether a client may hold n more, which are then its own until Give.
+// Take reports whether a client may hold n more units. If so, the client holds them until Give.
 func (s *Share) Take(client string, n int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -401,10 +401,10 @@ func (s *Share) Give(client string, n int64) {
 	}
 }
 
-// A Room is bytes that are free, of which Add makes more. It is below zero for an instant where a request finds too few.
+// A Room is a number of free bytes, which Add increases. It is below zero for an instant when a request finds too few.
 type Room struct{ atomic.Int64 }
 
-// Take reports whether there are n bytes. The caller gives them back with Add.
+// Take takes n bytes, and reports whether there were so many. The caller gives them back with Add.
 func (r *Room) Take(n int64) bool {
 	if r.Add(-n) >= 0 {
 		return true
@@ -413,7 +413,7 @@ func (r *Room) Take(n int64) bool {
 	return false
 }
 
-// Receive hands on the messages that a stream receives, and then the error that ended it. The stream ends with its context.
+// Receive forwards the messages that a stream receives, and then the error that ended it. The stream ends with its context.
 func Receive[T any](ctx context.Context, receive func() (T, error)) (messages chan T, ended chan error) {
 	messages, ended = make(chan T), make(chan error, 1)
 	go func() {

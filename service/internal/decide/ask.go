@@ -16,7 +16,7 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// alone decides a part by itself, or, where the request is refused already, only looks.
+// alone decides a part by itself. If the request is refused already, alone only looks.
 func (a *Answer) alone(ctx context.Context, charge bool) error {
 	switch {
 	case !charge || a.need == 0:
@@ -29,7 +29,7 @@ func (a *Answer) alone(ctx context.Context, charge bool) error {
 	return a.take(a.limits.limiter.AllowN(ctx, a.Key, a.need))
 }
 
-// impossible answers a part of a request that can never fit. What counts refusals is charged with all that it holds.
+// impossible answers a part that can never fit. Limits that count refused requests are charged with all the units that they hold.
 func (a *Answer) impossible(ctx context.Context) error {
 	if a.never && a.BannedBy == nil && a.limits.limiter != nil && a.limits.opts.CountRefused {
 		all := min(a.need, a.limits.limiter.Policy().MostUnits())
@@ -40,7 +40,7 @@ func (a *Answer) impossible(ctx context.Context) error {
 	return a.look(ctx)
 }
 
-// insist charges a part of Part.Always that was refused. The refusal stands, also if units leave meanwhile or the store fails.
+// insist charges a refused part with Part.Always. The refusal stands even if units leave meanwhile or the store fails.
 func (a *Answer) insist(ctx context.Context, admitted bool) {
 	if !a.always || a.limits == nil || a.limits.limiter == nil || a.limits.opts.CountRefused || admitted && !a.Refused {
 		return
@@ -57,8 +57,8 @@ func (a *Answer) insist(ctx context.Context, admitted bool) {
 // MaxRefunds is the most parts of a request that give units back.
 const MaxRefunds = 8
 
-// giveBack gives units back to a subject: the oldest charges that still count, since the others have to count for longer. The store
-// bounds the charges that it takes from: see sash.Limiter.Reward. While it is unavailable nothing is given back.
+// giveBack gives units back to a subject. It takes them from the oldest charges that still count, since the others have to count for
+// longer. The store bounds the charges that it takes from: see sash.Limiter.Reward. While it is unavailable, nothing is given back.
 func (a *Answer) giveBack(ctx context.Context, admitted bool) error {
 	defer func() { a.Refused, a.RefusedBy = false, sash.LimitResult{} }()
 	if admitted && a.limits.limiter != nil && a.need > 0 {
@@ -67,7 +67,7 @@ func (a *Answer) giveBack(ctx context.Context, admitted bool) error {
 			return err
 		}
 	}
-	return a.look(ctx) // which answers as the rule says
+	return a.look(ctx) // answers as the rule says
 }
 
 func lookAll(ctx context.Context, parts []*Answer) error {
@@ -95,8 +95,8 @@ func (a *Answer) look(ctx context.Context) error {
 	return err
 }
 
-// Foresee turns the answer to a look into that to a request of a cost. A limit without room for it refuses, and its
-// RetryAfter is the time until its next units are released: exact for a cost of 1; a larger one may have to wait longer.
+// Foresee turns the answer to a look into the answer to a request with a cost. A limit without room for the cost refuses. Its
+// RetryAfter is the time until its next units are released: exact for a cost of 1, and perhaps too short for a larger one.
 func (a *Answer) Foresee(cost int64) {
 	for i := range a.Limits {
 		if l := &a.Limits[i]; l.Remaining < cost {
@@ -127,7 +127,7 @@ func (a *Answer) refusal() {
 	}
 }
 
-// answerBy fills in the answer of one limit that the store is not asked about: whether it refuses, and how long.
+// answerBy fills in the answer for one limit without the store: whether the limit refuses, and for how long.
 func (a *Answer) answerBy(limit sash.Limit, refuses bool, left time.Duration) {
 	limit.Name = cmp.Or(limit.Name, limit.String())
 	a.Limits = []sash.LimitResult{{Key: a.Key, Limit: limit, Refused: refuses, RetryAfter: left, ReleaseAfter: left, ResetAfter: left}}
@@ -145,7 +145,7 @@ func failure(ctx context.Context, err error) error {
 	return &sash.StoreError{Err: err}
 }
 
-// together decides parts all or nothing, and reports whether they were admitted. Several may be in different stores.
+// together decides parts all or nothing, and reports whether they were admitted. The parts may be in several stores.
 func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 	switch {
 	case len(parts) == 0:
@@ -188,7 +188,7 @@ func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 			for _, a := range b.parts[j] {
 				if answer := b.ops[j].Answer; len(answer.Statuses()) > 0 {
 					a.result(a.limits.limiter.Result(a.Key, answer))
-				} else if err := a.look(ctx); err != nil { // given back, or not decided: it gets what is left
+				} else if err := a.look(ctx); err != nil { // given back, or not decided: look reports what is left
 					return false, err
 				}
 			}
@@ -197,7 +197,7 @@ func (d *Decider) together(ctx context.Context, parts []*Answer) (bool, error) {
 	return admitted, nil
 }
 
-// outlive makes a decision that returns what it charged. If that can be settled, it is given back when the caller leaves before.
+// outlive makes a decision that returns what it charged. If the charge can be settled and the caller leaves first, outlive gives it back.
 func outlive(ctx context.Context, store driver.Store, settles bool, decide func(context.Context) ([]driver.Op, error)) (err error) {
 	if !settles {
 		_, err = decide(ctx)
@@ -222,14 +222,14 @@ func outlive(ctx context.Context, store driver.Store, settles bool, decide func(
 type batch struct {
 	kind
 	ops   []driver.Op
-	parts [][]*Answer // those that each charge is for
+	parts [][]*Answer // the parts that each charge is for
 }
 
-// A kind is what requests that the store can decide in one step have in common. A lease is of one subject.
+// A kind is what parts have in common if the store can decide them in one step. A lease belongs to one subject.
 type kind struct {
 	place  config.Place
 	opts   sash.Options
-	leased string // the key
+	leased string // the key of a subject with a lease
 }
 
 func (a *Answer) kind() kind {
@@ -244,7 +244,7 @@ func (a *Answer) request() driver.Request {
 	return driver.Request{Key: a.Key, Cost: a.need, Policy: a.limits.limiter.Policy(), MaySettle: a.settles}
 }
 
-// batchesOf puts parts together that are one step of the store, in any order. Those of one subject and policy are one request.
+// batchesOf groups parts, in any order, into steps of the store. Parts with the same subject and policy become one request.
 func batchesOf(parts []*Answer) []*batch {
 	parts = slices.Clone(parts)
 	slices.SortStableFunc(parts, func(a, b *Answer) int { return strings.Compare(a.Key, b.Key) })
@@ -276,7 +276,7 @@ func batchesOf(parts []*Answer) []*batch {
 	return batches
 }
 
-// neverFits reports whether parts of one subject can never fit together. It gives each of them the cost of all.
+// neverFits reports whether parts of one subject can never fit together. It sets the need of each such part to the cost of all.
 func (b *batch) neverFits() bool {
 	found := false
 	for i := range b.ops {
@@ -327,25 +327,25 @@ func modesOf(batches []*batch) failover.Modes {
 		}
 	}
 	modes := failover.Modes{Rules: []failover.Rule{{MaxCost: most, Mode: mode}}}
-	if local { // for other costs: what the store admits is charged locally too
+	if local { // for other costs, so that the store charges what it admits locally too
 		modes.Rules = append(modes.Rules, failover.Rule{Mode: failover.Local})
 	}
 	return modes
 }
 
-// A subject is a key under a policy, which compiled limits have of their own.
+// A subject is a key under a policy. Compiled limits have a policy of their own.
 type subject struct {
 	key    string
 	policy *driver.Policy
 }
 
-// A home is the store of a subject. A look at leased units before the charge would be a trip to the home of the lease.
+// A home is the store of a subject. If units are leased, a look before the charge would cost a trip to the home of the lease.
 type home struct {
 	driver.Store
 	leased bool
 }
 
-// A spread is a store over those of several subjects. Each step of a decision is of one place.
+// A spread is a store over the stores of several subjects. Each step of a decision concerns one place.
 type spread map[subject]home
 
 func (s spread) Powers() driver.Powers { return driver.CanAll | driver.CanSettle }
@@ -356,7 +356,7 @@ func (s spread) Do(ctx context.Context, b *driver.Batch) error {
 	if len(b.Ops) > 1 || op.MayCharge() > 0 || op.Kind != driver.Charge || !at.leased {
 		return at.Do(ctx, b)
 	}
-	statuses := make([]driver.Status, len(op.Policy.Limits)) // of a look that only saves a charge that is given back
+	statuses := make([]driver.Status, len(op.Policy.Limits)) // the look would only save a charge that is given back
 	for i, l := range op.Policy.Limits {
 		statuses[i].Remaining = l.Units
 	}

@@ -142,7 +142,7 @@ func TestNoCandidateWithoutAStore(t *testing.T) {
 	}
 }
 
-// A subject with a ban or an override is neither limited by a candidate nor watched beside it. A reset forgets what was watched too.
+// A candidate neither limits nor watches a subject with a ban or an override. A reset also forgets what was watched.
 func TestAnExceptionComesBeforeACandidate(t *testing.T) {
 	for _, percent := range []string{"0", "100"} {
 		w := newTwin(t, withCandidate("4/1h", "{limits: [2/1h], enforce_percent: "+percent+"}"))

@@ -26,7 +26,7 @@ func (d *Decider) choose(ctx context.Context, req *Request, answers []Answer) (i
 			soft = i
 			continue
 		case a.never || a.BannedBy != nil:
-			if never < 0 || a.BannedBy != nil { // a ban ends
+			if never < 0 || a.BannedBy != nil { // prefer a ban, which ends
 				never = i
 			}
 			continue
@@ -69,7 +69,7 @@ func (d *Decider) choose(ctx context.Context, req *Request, answers []Answer) (i
 	}
 	a := parts[b.Chosen]
 	a.result(a.limits.limiter.Result(a.Key, b.Ops[b.Chosen].Answer))
-	if a.Refused && soft >= 0 { // whose refusal does not bind
+	if a.Refused && soft >= 0 { // the refusal of this part does not bind
 		return soft, answers[soft].soften(answers[soft].look(ctx))
 	}
 	if req.held != nil {

@@ -68,7 +68,7 @@ func TestOneOfAnyIsCharged(t *testing.T) {
 	oneOfAny(t, live(t, hours))
 }
 
-// Without room the part that has it first is the answer, and a banned one only beside those that can never be charged.
+// Without room, the answer is the part that has room first. A banned part is the answer only beside parts that can never be charged.
 func TestTheAnswerOfNoneIsTheSoonest(t *testing.T) {
 	d, c := decider(t, several+"- {key: banned}\n")
 	ask(t, d, part("b", 2))
@@ -85,7 +85,7 @@ func TestTheAnswerOfNoneIsTheSoonest(t *testing.T) {
 	}
 }
 
-// However many calls come at once, those of a pool are as many as all its subjects have together, and observers see one part each.
+// However many calls come at once, a pool admits as many as all its subjects together, and observers see one part each.
 func TestAPoolIsChargedToItsEnd(t *testing.T) {
 	d := deciderOn(t, several, memstore.New(nil))
 	seen, mu := make(map[string]int), sync.Mutex{}
@@ -115,7 +115,7 @@ func TestAPoolIsChargedToItsEnd(t *testing.T) {
 	}
 }
 
-// A request has no more parts than a step of the store, or than a choice, and one if it waits or can be repeated.
+// A request has no more parts than a step of the store, or than a choice. It has one part if it waits or can be repeated.
 func TestThePartsOfARequestAreBounded(t *testing.T) {
 	d, _ := decider(t, several)
 	parts := slices.Repeat([]Part{part("a", 1)}, MaxAny+1)
@@ -130,7 +130,7 @@ func TestThePartsOfARequestAreBounded(t *testing.T) {
 	}
 }
 
-// What was reserved counts for a whole window from when it is extended, unless it is gone.
+// A reservation counts for a whole window from its extension on, unless it is gone.
 func TestExtendedReservationsCountAnew(t *testing.T) {
 	d, c := decider(t, several)
 	_, held, err := d.ReserveAll(t.Context(), Request{Domain: "d", Parts: []Part{part("a", 2), part("b", 2)}})

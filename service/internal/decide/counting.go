@@ -15,13 +15,13 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// Counting counts requests as Envoy's rate limit service does, as far as clients can see: it charges every part, even one
-// that is refused, and more units than fit. Rules should count in fixed windows and charge refused requests: see
-// config.Defaults. A Counting is safe for concurrent use.
+// Counting counts requests as Envoy's rate limit service does, as far as clients can see. It charges every part, even
+// one that is refused, and even more units than fit. Rules should count in fixed windows and charge refused requests:
+// see config.Defaults. A Counting is safe for concurrent use.
 type Counting struct {
 	// Stop charges a refused request only to the parts that refuse it: STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT.
 	Stop bool
-	// Over is LOCAL_CACHE_SIZE_IN_BYTES: subjects over their limit, neither asked for nor charged. Nil is none.
+	// Over remembers subjects over their limit, which are neither looked up nor charged: LOCAL_CACHE_SIZE_IN_BYTES. Nil is none.
 	Over *OverLimit
 }
 
@@ -66,7 +66,7 @@ func (d *Decider) count(ctx context.Context, req *Request, answers []Answer) err
 	return nil
 }
 
-// decide charges parts. Over says that another part is known to be over its limit.
+// decide charges parts. Over says that some other part is known to be over its limit.
 func (c *Counting) decide(ctx context.Context, parts []*Answer, over bool) error {
 	look := func(ctx context.Context, a *Answer) error { return a.countUnits(ctx, 0) }
 	charge := func(ctx context.Context, a *Answer) error {
@@ -101,7 +101,7 @@ func (c *Counting) decide(ctx context.Context, parts []*Answer, over bool) error
 	}
 	parts = slices.DeleteFunc(parts, func(a *Answer) bool { _, full := charged[a.Key]; return !full })
 	return each(ctx, parts, func(ctx context.Context, a *Answer) error {
-		units := int64(0) // of one that is spared, which sees what those before it of the same subject were charged
+		units := int64(0) // a part with room is charged nothing, but sees what earlier parts of its subject were charged
 		if refusing[a] {
 			units = a.need
 		}
@@ -116,7 +116,7 @@ func remainingOf(a *Answer) int64 {
 	return tightest.Remaining
 }
 
-// chargeAll charges a part whether or not it has room. It charges what fits first, to know how much that is.
+// chargeAll charges a part whether or not it has room. It first charges what fits, to learn how much that is.
 func (a *Answer) chargeAll(ctx context.Context) error {
 	rest := min(a.need, sash.MaxUnits)
 	if rest == 0 || a.limits.none() {
@@ -133,7 +133,7 @@ func (a *Answer) chargeAll(ctx context.Context) error {
 	return a.countUnits(ctx, rest-res.Charged)
 }
 
-// countUnits charges units, refused or not: of more than a limit has, as many as it has, which is over in any case.
+// countUnits charges units, refused or not. It charges at most as many as the limit has, since the limit is over in any case.
 func (a *Answer) countUnits(ctx context.Context, units int64) error {
 	policy := a.limits.limiter.Policy()
 	req := driver.Request{Key: a.Key, Cost: min(units, policy.MostUnits()), Policy: policy}
@@ -162,7 +162,7 @@ func (a *Answer) countUnits(ctx context.Context, units int64) error {
 
 func (l *limits) none() bool { return l.named[0].Units == 0 }
 
-// countNone counts under a limit of no units as under one of one unit, which is over when anything is charged.
+// countNone counts under a limit of no units as under a limit of one unit, which is over as soon as anything is charged.
 func (d *Decider) countNone(a *Answer) error {
 	named := a.limits.named
 	limit := named[0]
@@ -176,7 +176,7 @@ func (d *Decider) countNone(a *Answer) error {
 	return nil
 }
 
-// each calls do with every part: with those of one subject in their order, and with others at the same time.
+// each calls do for every part: in order for parts of the same subject, and concurrently for different subjects.
 func each(ctx context.Context, parts []*Answer, do func(context.Context, *Answer) error) error {
 	if len(parts) == 1 {
 		return do(ctx, parts[0])
@@ -200,8 +200,8 @@ func each(ctx context.Context, parts []*Answer, do func(context.Context, *Answer
 	return group.Wait()
 }
 
-// An OverLimit remembers subjects that are over their limit until their window ends: the local cache of Envoy's service.
-// It is safe for concurrent use, and a nil one remembers nothing. Make it with NewOverLimit.
+// An OverLimit remembers subjects that are over their limit until their window ends, as the local cache of Envoy's
+// service does. It is safe for concurrent use, and a nil one remembers nothing. NewOverLimit makes one.
 type OverLimit struct {
 	now  func() time.Time
 	most int // bytes
@@ -218,7 +218,7 @@ type windowOf struct {
 	window time.Duration
 }
 
-// overEntryBytes is what an entry takes in memory beside its key, so that the bound is one of memory.
+// overEntryBytes is the memory that an entry takes beside its key. Counting it makes the bound one of memory.
 const overEntryBytes = 192
 
 // OverLimitStats count what an OverLimit did, under the names of Envoy's service.
@@ -226,7 +226,7 @@ type OverLimitStats struct {
 	Entries, Hits, Misses, Lookups, Expired, Evacuated, Overwrites uint64
 }
 
-// NewOverLimit returns one that remembers up to a number of bytes, and at least 512 KiB as the one of Envoy's service.
+// NewOverLimit returns an OverLimit that remembers up to this many bytes, and at least 512 KiB, as Envoy's service does.
 func NewOverLimit(bytes int) *OverLimit {
 	return &OverLimit{now: time.Now, most: max(bytes, 512<<10), ends: make(map[windowOf]time.Time)}
 }
@@ -240,7 +240,7 @@ func (o *OverLimit) Stats() OverLimitStats {
 	return s
 }
 
-// covers reports whether subjects of a part are remembered: not under an override, which holds at once.
+// covers reports whether the OverLimit remembers the subject of a part. It does not under an override, which must hold at once.
 func (o *OverLimit) covers(a *Answer) bool {
 	return o != nil && !a.overridden && len(a.limits.named) == 1
 }
@@ -270,7 +270,7 @@ func (o *OverLimit) holds(a *Answer) bool {
 	return true
 }
 
-// note remembers a part that the store refused. At the bound any other entry makes room.
+// note remembers a part that the store refused. At the bound, it drops any other entry to make room.
 func (o *OverLimit) note(a *Answer) {
 	if !o.covers(a) || !a.Refused || a.Source != sash.FromStore {
 		return

@@ -1,5 +1,5 @@
-// Package decide is the engine of the service: it takes the parts of a request, asks the store by the configuration in
-// use, and returns an answer for each part. It knows no protocol.
+// Package decide is the engine of the service. It asks the store about the parts of a request under the configuration
+// in use, and returns an answer for each part. It knows no protocol.
 package decide
 
 import (
@@ -22,20 +22,20 @@ type Decider struct {
 	instance  string // names this process among all
 	rules     atomic.Pointer[rules]
 	observers []Observer
-	keys      [][]byte // under which secrets are named: the first names, and exceptions under all hold
+	keys      [][]byte // name secrets: the first names subjects, and exceptions under any of them hold
 	queues    queues
 
 	changing sync.Mutex  // held while rules are replaced
 	excepted []Exception // guarded by changing
 }
 
-// New returns a decider over the stores of places, which stay the caller's. Errors are those of Use.
+// New returns a decider over the stores of places, which stay the caller's. Its errors are those of Use.
 func New(cfg *config.Config, stores Stores) (*Decider, error) {
 	d := &Decider{stores: stores, instance: rand.Text(), keys: [][]byte{[]byte(rand.Text())}}
 	return d, d.Use(cfg)
 }
 
-// Use replaces the configuration, unless there is an error. Requests that are being decided end under the one before.
+// Use replaces the configuration, unless it returns an error. Requests that are being decided end under the old configuration.
 func (d *Decider) Use(cfg *config.Config) error {
 	if err := CheckKeys(cfg, d.keys); err != nil {
 		return err
@@ -54,18 +54,18 @@ func (d *Decider) Use(cfg *config.Config) error {
 // Config returns the configuration in use.
 func (d *Decider) Config() *config.Config { return d.rules.Load().config }
 
-// Decide decides a request, and returns one answer for each part. The parts that bind are charged when all of them
-// have room, and none is otherwise but those of Part.Always. Parts that do not bind are charged, each by itself, when the others
-// were admitted, and so are quotas, one of which must have room: see Request.Quota.
+// Decide decides a request, and returns one answer for each part. If all the parts that bind have room, Decide charges
+// them. Otherwise it charges only those with Part.Always. When the binding parts were admitted, it charges the quotas,
+// one of which must have room: see Request.Quota. It then charges each part that does not bind by itself.
 //
-// Of a request with Any one part is charged, which is the only answer: one that nothing limits, or else the one with most room, as
-// sash.Limiter.AllowAny has it. Without room it is one that does not bind, or else that with the shortest retry time.
+// With Request.Any, Decide charges one part and returns only its answer: a part that nothing limits, or else the part with the most room,
+// as sash.Limiter.AllowAny does. If none has room, it returns a part that does not bind, or else the one with the shortest retry time.
 //
-// Up to sash.MaxSubjects parts of one algorithm and resolution are one atomic step in memory, on one Redis
-// server, and on a cluster where they share a slot. More are decided step by step: see apart.Decide.
+// Up to sash.MaxSubjects parts of one algorithm and resolution are one atomic step in memory, on one Redis server, and on a cluster if
+// they share a slot. More parts are decided step by step: see apart.Decide.
 //
 // Errors are ErrParts, ErrTwice, sash.ErrInvalidLimit for an override that cannot be enforced, sash.ErrUnsupported, sash.ErrUnavailable,
-// config.ErrNone, and the context's; and, unless the request is Lenient, config.ErrUnknownDomain, sash.ErrInvalidCost and
+// config.ErrNone, and the context's. Unless the request is Lenient, they are also config.ErrUnknownDomain, sash.ErrInvalidCost and
 // sash.ErrCostAboveLimit.
 func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
 	began := time.Now()
@@ -94,7 +94,7 @@ func (d *Decider) Decide(ctx context.Context, req Request) ([]Answer, error) {
 	return answers, nil
 }
 
-// charge charges the parts: first those that bind, with the quotas, and then those that refuse nothing.
+// charge charges the parts: first the parts that bind and the quotas, and then the parts that refuse nothing.
 func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) error {
 	switch {
 	case req.held != nil && len(answers) == 1 && (req.UpTo || !req.Lenient):
@@ -136,7 +136,7 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 		if !a.Limited() || a.refund || a.quota && quotas || !a.Soft() {
 			continue
 		}
-		if err := a.alone(ctx, admitted); err != nil { // which refuses nothing: the others are charged already
+		if err := a.alone(ctx, admitted); err != nil { // it refuses nothing: the others are charged already
 			a.Source, a.Cause = sash.FromPolicy, err
 		}
 	}
@@ -155,7 +155,7 @@ func (d *Decider) charge(ctx context.Context, req *Request, answers []Answer) er
 	return nil
 }
 
-// soften returns the error of a part, unless the store failed and the part does not bind.
+// soften returns err, or nil if the store failed and the part does not bind.
 func (a *Answer) soften(err error) error {
 	if !a.Soft() || !errors.Is(err, sash.ErrUnavailable) {
 		return err
@@ -164,7 +164,7 @@ func (a *Answer) soften(err error) error {
 	return nil
 }
 
-// quotas marks the quotas of a request. A single quota is an ordinary limit; beside a part without limits, quotas do not bind.
+// quotas marks the quotas of a request. A single quota is an ordinary limit. Beside a part without limits, quotas do not bind.
 func (req *Request) quotas(answers []Answer) {
 	var only *Answer
 	n, room := 0, false
@@ -225,7 +225,7 @@ func (d *Decider) besideQuotas(ctx context.Context, binding []*Answer, answers [
 	return false, err
 }
 
-// exhausted reports whether no quota has room, before the limits beside them are charged.
+// exhausted reports whether no quota has room. The caller asks before it charges the limits beside the quotas.
 func exhausted(ctx context.Context, answers []Answer) (bool, error) {
 	for i := range answers {
 		a := &answers[i]
@@ -234,7 +234,7 @@ func exhausted(ctx context.Context, answers []Answer) (bool, error) {
 		}
 		if err := a.look(ctx); err != nil {
 			if errors.Is(err, sash.ErrUnavailable) {
-				err = nil // charging it finds out
+				err = nil // charging the quota finds out
 			}
 			return false, err
 		}
@@ -270,7 +270,7 @@ func chargeQuotas(ctx context.Context, answers []Answer, charge bool) (room bool
 	return false, failed
 }
 
-// ErrNotLimited means that nothing counts what a request names, so that there is nothing to reset or to override.
+// ErrNotLimited means that nothing counts what a request names, so there is nothing to reset or override.
 var ErrNotLimited = errors.New("nothing limits these entries")
 
 // Peek returns what Decide would answer now, and charges nothing. It notifies no observer. Errors are those of Decide.
@@ -289,37 +289,37 @@ func (d *Decider) Peek(ctx context.Context, req Request) ([]Answer, error) {
 	return answers, err
 }
 
-// A State is how one subject stands.
+// A State is the state of one subject.
 type State struct {
-	// Entries are those of the subject, with secret values replaced by their names.
+	// Entries are the entries of the subject, with secret values replaced by their names.
 	Entries []config.Entry
-	// Found is the rule of the subject; its Rule is nil where none matches.
+	// Found is the rule of the subject; its Rule is nil if no rule matches.
 	Found config.Found
 	// Override is the override that holds; nil is none.
 	Override *Exception
-	// Ban is the ban that refuses the subject, of several the last to end; nil is none.
+	// Ban is the ban that refuses the subject; of several, the last to end. Nil is none.
 	Ban *Exception
-	// Limits are what holds it now, of its rule or of an override; none is unlimited.
+	// Limits are the limits that hold now, from the rule or an override. An unlimited subject has none.
 	Limits []sash.Limit
-	// Answer is the store's, to a request of no units; its Limits are empty where the store was not asked.
+	// Answer is the store's answer to a request of no units. Its Limits are empty if the store was not asked.
 	Answer Answer
 }
 
-// BlockedUntil returns the instant, on the clock of the answer, at which a block of the subject ends; zero without one.
+// BlockedUntil returns the instant, on the clock of the answer, at which a block of the subject ends; zero if there is no block.
 func (s *State) BlockedUntil() time.Time {
 	if !s.Answer.Blocked {
 		return time.Time{}
 	}
 	left := s.Answer.RefusedBy.RetryAfter
-	for _, l := range s.Answer.Limits { // one that was exceeded before may have room later than that
+	for _, l := range s.Answer.Limits { // a limit that was exceeded before may have room only after the block
 		left = min(left, l.RetryAfter)
 	}
 	return s.Answer.At.Add(left)
 }
 
-// State returns how a subject stands, even while it is banned. It charges nothing and notifies no observer. Like Reset, it accepts
-// the name of a secret in place of the value.
-// Errors are config.ErrUnknownDomain, sash.ErrUnavailable, and the context's.
+// State returns the state of a subject, even while it is banned. It charges nothing and notifies no observer. Like
+// Reset, it accepts the name of a secret in place of the value. Errors are config.ErrUnknownDomain,
+// sash.ErrUnavailable, and the context's.
 func (d *Decider) State(ctx context.Context, domain string, entries []config.Entry) (State, error) {
 	r := d.rules.Load()
 	part := Part{Entries: entries, Named: true}
@@ -340,13 +340,13 @@ func (d *Decider) State(ctx context.Context, domain string, entries []config.Ent
 	return s, s.Answer.look(ctx)
 }
 
-// Reset forgets what a subject was charged, under its rule and an override. Other instances may refuse it from memory for a
-// second more. Errors are config.ErrUnknownDomain, ErrNotLimited, and those of sash.Limiter.Reset.
+// Reset forgets what a subject was charged, under its rule and under an override. Other instances may refuse the subject
+// from memory for one more second. Errors are config.ErrUnknownDomain, ErrNotLimited, and those of sash.Limiter.Reset.
 func (d *Decider) Reset(ctx context.Context, domain string, entries []config.Entry) error {
 	return d.ResetFor(ctx, Request{Domain: domain, Parts: []Part{{Entries: entries, Named: true}}})
 }
 
-// ResetFor is Reset for a caller that has to know a secret, not its name. The error is also sash.ErrInvalidLimit.
+// ResetFor is Reset for a caller that must send a secret itself, not its name. Its errors include sash.ErrInvalidLimit.
 func (d *Decider) ResetFor(ctx context.Context, req Request) error {
 	part, r := &req.Parts[0], d.rules.Load()
 	d.hide(r, req.Domain, part)
@@ -366,10 +366,10 @@ func (d *Decider) ResetFor(ctx context.Context, req Request) error {
 		return fmt.Errorf("%w: there is nothing to forget", ErrNotLimited)
 	}
 	err = held.limiter.Reset(ctx, found.Key)
-	if o, overridden, _ := r.limitsOf(req.Domain, part, found); overridden != nil { // it has leases of its own
+	if o, overridden, _ := r.limitsOf(req.Domain, part, found); overridden != nil { // the override has leases of its own
 		err = errors.Join(err, o.limiter.Reset(ctx, found.Key))
 	}
-	if c := held.candidate; c != nil { // where it was compared, and where it counts apart
+	if c := held.candidate; c != nil { // what was compared, and what the enforced candidate counts apart
 		err = errors.Join(err, c.enforced.limiter.Reset(ctx, config.CandidateKey(found.Key)), c.enforced.limiter.Reset(ctx, found.Key))
 	}
 	return err

@@ -142,7 +142,7 @@ func TestALimitOfTheRequest(t *testing.T) {
 	}
 }
 
-// What Envoy asks at the end of a stream was used already; the next stream begins with a look.
+// The units that Envoy reports at the end of a stream were used already; the next stream begins with a look.
 func TestRefusalsThatCountAreSeenByTheNextLook(t *testing.T) {
 	const text = "domain: d\ndescriptors:\n- {key: tokens, limits: [100/1h], count_refused: true}\n- {key: a, limits: [5/1m]}\n"
 	d, c := decider(t, text)

@@ -12,17 +12,17 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// Ban is the name of what refuses a banned subject, where others have a limit's.
+// Ban takes the place of a limit's name in the refusal of a banned subject.
 const Ban = "ban"
 
-// An Exception is what an operator puts in the place of one subject's rule for a while: other limits, or a ban.
+// An Exception replaces the rule of one subject for a while, by other limits or by a ban. An operator makes it.
 type Exception struct {
-	// Domain and Entries are those of the requests that are meant: of exactly these for an override, and of all that begin with
-	// them for a ban, where a network means all in it. Values that a rule charges together (share_threshold) are meant together
-	// where the value is that of the rule, with its *, and one by one otherwise.
+	// Domain and Entries select requests. An override applies to exactly these entries. A ban applies to all requests
+	// that begin with them, and a network stands for all addresses in it. If a rule charges several values together
+	// (share_threshold), the rule's value, with its *, selects all of them. Any other value selects itself alone.
 	Domain  string
 	Entries []config.Entry
-	// Limits are what holds instead of the rule's. None is a ban.
+	// Limits replace the rule's limits. None is a ban.
 	Limits []sash.Limit
 	Until  time.Time
 }
@@ -32,7 +32,7 @@ type override struct {
 	by     *Exception
 }
 
-// Except makes these exceptions hold from now on, and no others. One that ends need not be taken away.
+// Except replaces the exceptions in force. An exception that ends need not be removed.
 func (d *Decider) Except(all []Exception) {
 	d.changing.Lock()
 	defer d.changing.Unlock()
@@ -42,8 +42,8 @@ func (d *Decider) Except(all []Exception) {
 	d.rules.Store(&r)
 }
 
-// except puts exceptions into rules that are not in use yet. An override that no longer fits, because the
-// configuration changed, leaves its subject to the rule: see CheckException. A ban holds under every configuration.
+// except puts exceptions into rules that are not in use yet. If an override no longer fits because the configuration
+// changed, its subject falls back to the rule: see CheckException. A ban holds under every configuration.
 func (d *Decider) except(r *rules, all []Exception) {
 	r.overrides, r.bans = nil, nil
 	for i := range all {
@@ -65,7 +65,7 @@ func (d *Decider) except(r *rules, all []Exception) {
 	}
 }
 
-// compileOverride makes the limits of an override ready. The algorithm stays the rule's, so that what was charged counts.
+// compileOverride makes the limits of an override ready. They keep the rule's algorithm, so that earlier charges count.
 func (d *Decider) compileOverride(r *rules, e Exception) (*limits, error) {
 	found, err := r.config.Find(e.Domain, e.Entries)
 	if err != nil {
@@ -81,16 +81,16 @@ func (d *Decider) compileOverride(r *rules, e Exception) (*limits, error) {
 	}
 	for _, limit := range e.Limits {
 		if rule.Cost > limit.Units {
-			return nil, fmt.Errorf("%w: the cost of %d units that the descriptor has can never fit into %s", sash.ErrInvalidLimit, rule.Cost, limit)
+			return nil, fmt.Errorf("%w: the descriptor's cost of %d units can never fit into %s", sash.ErrInvalidLimit, rule.Cost, limit)
 		}
 	}
 	return l, nil
 }
 
-// CheckException returns what is wrong with an exception under the configuration in use: errors are
-// config.ErrUnknownDomain; for a ban config.ErrNoDescriptor, if no request that the configuration counts can begin with
-// its entries, or a value looks like a network and is none; for an override ErrNotLimited, and sash.ErrInvalidLimit for
-// limits that the rule's algorithm cannot count. An override that no longer passes has no effect.
+// CheckException returns what is wrong with an exception under the configuration in use. The error may be
+// config.ErrUnknownDomain. For an override it may be ErrNotLimited, or sash.ErrInvalidLimit if the rule's algorithm
+// cannot count its limits. For a ban it is config.ErrNoDescriptor if no counted request can begin with its entries,
+// or if a value looks like a network but is not valid. An override that no longer passes has no effect.
 func (d *Decider) CheckException(e Exception) error {
 	r := d.rules.Load()
 	if len(e.Limits) > 0 {
@@ -109,10 +109,10 @@ func (a *Answer) ban(by *Exception) {
 	a.answerBy(sash.Limit{Name: Ban}, true, left)
 }
 
-// A banTree holds the bans of a domain, one level for each entry. A lookup follows the request's entries down, and each node that
-// it meets may be the end of a ban. For an address or a network it asks the map once for each length of prefix that there is.
+// A banTree holds the bans of a domain, one level for each entry. A lookup follows the request's entries down, and a ban may
+// end at each node on the way. For an address or a network, the lookup reads the map once for each prefix length in use.
 type banTree struct {
-	by      *Exception // the ban that ends here, of several the last to end; nil is none
+	by      *Exception // the ban that ends here; of several, the last to end; nil is none
 	below   map[banEdge]*banTree
 	lengths []int // of the prefixes in below
 }
@@ -121,12 +121,12 @@ type banTree struct {
 type banEdge struct {
 	key, value string
 	network    netip.Prefix
-	// client says that the ban is on part of the network, a /64: a proxy's limit counts that as one client.
+	// client says that the ban is on a part of network, which is then a /64. The limit of a proxy counts a /64 as one client.
 	client bool
 }
 
-// insert adds a ban. With asClient it does so for requests that name addresses by their /64, and adds nothing if the
-// ban names none that is longer.
+// insert adds a ban. With asClient, it adds the ban for requests that name addresses by their /64. It then adds
+// nothing if the ban has no network longer than /64.
 func (t *banTree) insert(e *Exception, asClient bool) {
 	found := false
 	for _, entry := range e.Entries {
@@ -146,7 +146,7 @@ func (t *banTree) insert(e *Exception, asClient bool) {
 	}
 }
 
-// child returns the subtree of a key, which it creates.
+// child returns the subtree of a key. It creates the subtree if there is none.
 func child[K comparable](of *map[K]*banTree, key K) *banTree {
 	if *of == nil {
 		*of = make(map[K]*banTree)
@@ -157,7 +157,7 @@ func child[K comparable](of *map[K]*banTree, key K) *banTree {
 	return (*of)[key]
 }
 
-// find returns the ban on these entries, or on those that the rule charges, that ends last, or best. A nil tree has none.
+// find returns the ban that ends last: best, or a ban on these entries or on those that the rule charges. A nil tree has no bans.
 func (t *banTree) find(entries, charged []config.Entry, now time.Time, best *Exception) *Exception {
 	if t == nil {
 		return best
@@ -208,10 +208,10 @@ func network(value string) (netip.Prefix, bool) {
 	return p.Masked(), true
 }
 
-// clientBits is the part of an IPv6 address that a proxy's limit counts as one client.
+// clientBits is the length of the IPv6 prefix that a proxy's limit counts as one client.
 const clientBits = 64
 
-// Canonical returns the entries of a ban with each address and network in its one form, as netip writes it.
+// Canonical returns the entries of a ban with each address and network in the form that netip writes.
 func Canonical(entries []config.Entry) []config.Entry {
 	out := slices.Clone(entries)
 	for i, e := range out {
@@ -227,7 +227,7 @@ func Canonical(entries []config.Entry) []config.Entry {
 	return out
 }
 
-// Networks returns how many values of a ban are networks of several addresses: each multiplies what a lookup visits.
+// Networks returns how many values of a ban are networks of several addresses. Each multiplies the nodes that a lookup visits.
 func Networks(entries []config.Entry) (n int) {
 	for _, e := range entries {
 		if p, isNet := network(e.Value); isNet && !p.IsSingleIP() {
@@ -237,14 +237,14 @@ func Networks(entries []config.Entry) (n int) {
 	return n
 }
 
-// likeNetwork is what a value looks like that was meant as addresses: four numbers with dots, or an IPv6 address, or the
-// beginning of one with *, in brackets or not, and perhaps a mask or the end of a range.
+// likeNetwork matches values that were probably meant as addresses: four numbers with dots, an IPv6 address, or the
+// beginning of either with *. They may be in brackets, and may end in a mask or the end of a range.
 var likeNetwork = regexp.MustCompile(`^\s*\[?(` +
 	`\d{1,3}(\.(\d{1,3}|\*)){3}|\d{1,3}\.[\d.]*\*|[[:xdigit:]]{0,4}:[[:xdigit:]:.]*:[[:xdigit:]:.]*\*?` +
 	`)\]?([/-][[:xdigit:].:-]*)?\s*$`)
 
-// checkNetworks returns config.ErrNoDescriptor if a value of a ban looks like an address or a network, but is not a valid one: as a
-// plain word it would ban nobody. Values that the configuration itself has are words, however they look.
+// checkNetworks returns config.ErrNoDescriptor if a value of a ban looks like an address or a network but is not valid:
+// as a plain word it would ban nobody. Values that the configuration itself contains are words, however they look.
 func checkNetworks(c *config.Config, domain string, entries []config.Entry) error {
 	for _, e := range entries {
 		if _, isNet := network(e.Value); isNet || !strings.ContainsAny(e.Value, "*/-[ ") || !likeNetwork.MatchString(e.Value) {

@@ -278,7 +278,7 @@ func written(random *rand.Rand, p netip.Prefix) string {
 	return text
 }
 
-// A value that looks like a network and is none would match that text alone, and say that it is in effect.
+// A value that looks like a network but is not valid would ban only that text, and claim to be in effect.
 func TestABanOfWhatLooksLikeANetworkIsRejected(t *testing.T) {
 	d := live(t, banRules+"- {key: addr, value: \"198.51.100.*\", limits: [9/1h], share_threshold: true}\n")
 	for _, value := range []string{

@@ -11,8 +11,8 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// An Observer is called with every request after it was decided, by the goroutine that decided it: it must be quick
-// and safe for concurrent use, and must not keep the observation or its answers.
+// An Observer is called with every decided request, by the goroutine that decided it. It must be quick and safe for
+// concurrent use, and must not keep the observation or its answers.
 type Observer func(context.Context, *Observation)
 
 // An Observation is one request with its answers. Its methods classify them.
@@ -20,7 +20,7 @@ type Observation struct {
 	Domain string
 	Port   Port
 	Parts  []Part
-	// Answers has one element a part. After an error they are what is known: rules, but perhaps no limits.
+	// Answers has one element for each part. After an error they hold what is known: rules, but perhaps no limits.
 	Answers []Answer
 	// Allowed says whether the request may go ahead; false after an error.
 	Allowed bool
@@ -33,7 +33,7 @@ type Observation struct {
 	Took  time.Duration
 }
 
-// Observe adds an observer. It must not be called when requests are being decided.
+// Observe adds an observer. It must not be called while requests are being decided.
 func (d *Decider) Observe(o Observer) { d.observers = append(d.observers, o) }
 
 func (d *Decider) observe(ctx context.Context, req *Request, answers []Answer, err error, began time.Time) {
@@ -50,18 +50,18 @@ func (d *Decider) observe(ctx context.Context, req *Request, answers []Answer, e
 	}
 }
 
-// An Outcome is what became of a request, or of one part of it.
+// An Outcome is the outcome of a request, or of one part of it.
 type Outcome uint8
 
-// Outcomes. A part that had room is Allowed, also when another part refused the request. A part that the store did not
-// decide, and that goes ahead without being counted, is Uncounted: by on_unavailable: open, or because it does not bind.
+// Outcomes. A part that had room is Allowed even if another part refused the request. A part is Uncounted if it goes
+// ahead although the store did not decide it: because of on_unavailable: open, or because the part does not bind.
 const (
 	Allowed Outcome = iota
 	Uncounted
 	Refused
 	Shadowed // a part had no room, and does not bind
 	Failed   // there is no decision
-	Invalid  // the request is wrong, and the store was not asked
+	Invalid  // the request is invalid, and the store was not asked
 	Outcomes // how many there are
 )
 
@@ -73,7 +73,7 @@ func (o Outcome) String() string { return outcomeNames[o] }
 // An Origin is where an answer came from: a sash.Source, or FromConfig.
 type Origin uint8
 
-// FromConfig is the Origin of what needs no store: requests that nothing limits, or that are wrong.
+// FromConfig is the Origin of answers that need no store: to requests that nothing limits, or that are invalid.
 const (
 	FromConfig = Origin(sash.FromPolicy) + 1
 	Origins    = FromConfig + 1 // how many there are
@@ -87,8 +87,8 @@ func (o Origin) String() string {
 	return sash.Source(o).String()
 }
 
-// Outcome is what became of the request: Allowed, Uncounted, Refused, Failed or Invalid. It is Uncounted if it went ahead
-// and a part is, also one that does not bind. Units that can never fit are Refused, also where the protocol calls them an error.
+// Outcome returns the outcome of the request: Allowed, Uncounted, Refused, Failed or Invalid. A request that went ahead is Uncounted
+// if any part is, even one that does not bind. Units that can never fit are Refused, even if the protocol calls them an error.
 func (o *Observation) Outcome() Outcome {
 	switch {
 	case o.Err == nil && o.Allowed:
@@ -108,7 +108,7 @@ func (o *Observation) Outcome() Outcome {
 	return Failed
 }
 
-// OutcomeOf is what became of part i.
+// OutcomeOf returns the outcome of part i.
 func (o *Observation) OutcomeOf(i int) Outcome {
 	switch a := &o.Answers[i]; {
 	case o.Err != nil:
@@ -128,7 +128,7 @@ func (a *Answer) uncounted() bool {
 	return a.Source == sash.FromPolicy && a.Cost > 0 && a.Limited() && !a.Refused
 }
 
-// Origin is where the answer came from: of several parts that which is furthest from the store.
+// Origin returns where the answer came from; of several parts, the origin furthest from the store.
 func (o *Observation) Origin() Origin {
 	switch {
 	case o.Err == nil:
@@ -137,7 +137,7 @@ func (o *Observation) Origin() Origin {
 	case errors.Is(o.Err, sash.ErrUnavailable):
 		return Origin(sash.FromPolicy)
 	default:
-		return Origin(sash.FromStore) // the caller did not wait for it
+		return Origin(sash.FromStore) // the caller did not wait for the store
 	}
 	from := FromConfig
 	for i := range o.Answers {
@@ -148,7 +148,7 @@ func (o *Observation) Origin() Origin {
 	return from
 }
 
-// OriginOf is where the answer of part i came from.
+// OriginOf returns where the answer of part i came from.
 func (o *Observation) OriginOf(i int) Origin {
 	if o.Err != nil {
 		return o.Origin()
@@ -163,8 +163,8 @@ func (a *Answer) origin() Origin {
 	return Origin(a.Source)
 }
 
-// Rule names the rule that limited part i: a domain and a rule of the configuration, or OfRequest; both empty where nothing
-// limits the part. They have no values of the request, and so are few.
+// Rule names the rule that limited part i: its domain and its name in the configuration, or OfRequest. Both are empty
+// if nothing limits the part. The names contain no values of the request, so there are few of them.
 func (o *Observation) Rule(i int) (domain, rule string) {
 	switch a := &o.Answers[i]; {
 	case a.Rule != nil:
@@ -178,7 +178,7 @@ func (o *Observation) Rule(i int) (domain, rule string) {
 // OfRequest names request limits, as a rule.
 const OfRequest = "(request)"
 
-// Decisive returns the part that decided: the first that refused, or else the first that anything limits; -1 is none.
+// Decisive returns the part that decided: the first that refused, or else the first that anything limits. It returns -1 for none.
 func (o *Observation) Decisive() int {
 	first := -1
 	for i := range o.Answers {
@@ -196,7 +196,7 @@ func (o *Observation) Decisive() int {
 	return first
 }
 
-// RefusedBy names the limit that refused part i, such as "300/1m"; empty when none did.
+// RefusedBy names the limit that refused part i, such as "300/1m"; empty if none did.
 func (o *Observation) RefusedBy(i int) string {
 	a := &o.Answers[i]
 	switch outcome := o.OutcomeOf(i); {
@@ -208,21 +208,21 @@ func (o *Observation) RefusedBy(i int) string {
 		return ""
 	}
 	for _, l := range a.Rule.Limits {
-		if a.Cost > l.Units { // which no store was asked for
+		if a.Cost > l.Units { // the store was not asked for these
 			return cmp.Or(l.Name, l.String())
 		}
 	}
 	return ""
 }
 
-// A candidate is the limits that are tried beside a rule's, both for the subjects that it limits and for the others.
+// A candidate has the limits that are tried beside a rule's: enforced for some subjects, and compared for the others.
 type candidate struct {
 	*config.Candidate
 	enforced *limits
-	compared *limits // on a store that does not answer in place of Redis
+	compared *limits // on a store without failure modes
 }
 
-// compileCandidate makes a rule's candidate ready for use; nil when it has none.
+// compileCandidate makes a rule's candidate ready for use. It returns nil if the rule has none.
 func (d *Decider) compileCandidate(rule *config.Rule) (*candidate, error) {
 	c := rule.Candidate
 	if c == nil {
@@ -237,7 +237,7 @@ func (d *Decider) compileCandidate(rule *config.Rule) (*candidate, error) {
 	return &candidate{c, enforced, compared}, err
 }
 
-// enforced returns the limits that apply to a subject: the rule's, or its candidate's.
+// enforced returns the limits that apply to a subject: those of its candidate if that is enforced for the subject, or the rule's.
 func (l *limits) enforced(key string) *limits {
 	if c := l.candidate; c != nil && c.Enforced(key) {
 		return c.enforced
@@ -245,9 +245,9 @@ func (l *limits) enforced(key string) *limits {
 	return l
 }
 
-// compare adds to each answer that of its rule's candidate. A candidate that is not enforced has a key of its own, which is charged
-// as if it were the only limit: whatever the rule decided, and only if no other part refused. That takes another call to the
-// store. It is left out if the store does not decide, because a trial must stop no request.
+// compare adds to each answer that of its rule's candidate. A candidate that is not enforced charges a key of its own,
+// as if it were the only limit: whatever the rule decided, and only if no other part refused. This takes another call
+// to the store. If the store does not decide, compare leaves the candidate out, because a trial must stop no request.
 func (d *Decider) compare(ctx context.Context, answers []Answer) {
 	refused, some := 0, false
 	for i := range answers {

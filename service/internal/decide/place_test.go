@@ -15,7 +15,7 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// A part of no units beside one of the same rule that is charged gets what is left, and not a guess.
+// A part of no units beside a charged part of the same rule gets the units left, and not a guess.
 func TestALookBesideLeasedUnits(t *testing.T) {
 	d := deciderOn(t, "domain: d\ndescriptors: [{key: a, limits: [100/10m], lease: 2s}]\n", memstore.New(nil))
 	want(t, "first", ask(t, d, part("a=1", 30)), "ok:70")
@@ -23,7 +23,7 @@ func TestALookBesideLeasedUnits(t *testing.T) {
 	want(t, "both, the other way round", ask(t, d, part("a=1", 1), part("a=2", 0)), "ok:69 | ok:99")
 }
 
-// Windows are longer by a lease. One that is long beside an override's or a candidate's window would admit a fraction of its limit.
+// A lease makes windows longer. A lease that is long for the window of an override or candidate would admit a fraction of its limit.
 func TestALeaseThatIsTooLongForOtherLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := parse(t, "domain: d\ndescriptors: [{key: a, limits: [6000/10m], lease: 30s, candidate: {limits: [50/1s]}}]\n")
@@ -87,7 +87,7 @@ func TestARequestLimitOfAGlobalRule(t *testing.T) {
 	}
 }
 
-// After a reset nobody spends units that were leased before it, also while an override is in force, or after it has ended.
+// After a reset nobody spends units that were leased before it, even while an override is in force or after it has ended.
 func TestResetEndsTheLeasesOfAnOverride(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

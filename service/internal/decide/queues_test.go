@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Bookings that are asked for at once count as those that wait do, until they have an answer. What has started is forgotten.
+// Concurrent bookings count like waiting ones until they have an answer. Bookings that have started are forgotten.
 func TestWhatAClientHoldsOfAQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var q queues

@@ -19,28 +19,28 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// MaxIDLength is the most bytes of a request's ID. The ID that the store gets begins with a verb and units.
+// MaxIDLength is the most bytes of a request's ID. In the store, the ID follows a verb and the units.
 const MaxIDLength = driver.MaxIDLength - 28
 
 // settleTime bounds a settlement whose caller may have left.
 const settleTime = time.Second
 
 var (
-	// ErrCountsRefused means that a rule charges refused requests, so that its charges cannot be settled.
-	ErrCountsRefused = errors.New("a rule with count_refused takes no reservations, and is none of several to choose from")
-	// ErrKept means that a reservation cannot be settled or extended here: what it charged stays until it leaves.
+	// ErrCountsRefused means that a rule charges refused requests, so its charges cannot be settled.
+	ErrCountsRefused = errors.New("a rule with count_refused takes no reservations, and cannot be one of several to choose from")
+	// ErrKept means that a reservation cannot be settled or extended here: its charge stays until it leaves the window.
 	ErrKept = errors.New("the reservation cannot be settled or extended here")
 )
 
-// A Reservation is a charge that every process on the same store can settle. It holds everything that this
-// takes, so that no process has to remember it. The zero value is one of which nothing was charged.
+// A Reservation is a charge that every process on the same store can settle. It holds everything that a settlement
+// takes, so no process has to remember it. The zero value is a reservation of nothing.
 type Reservation struct {
-	// Domain is that of the request. It is empty where nothing was charged, and for sash reserve.
+	// Domain is the domain of the request. It is empty if nothing was charged, and for sash reserve.
 	Domain string
 	Key    string
-	// Units is what was charged. Zero is nothing, which every settlement leaves as it is.
+	// Units is what was charged. If it is zero, settlements change nothing.
 	Units int64
-	// At is when it was charged, or a booking will be, by the store's clock, and Delay how much later that is.
+	// At is when the units were charged, on the store's clock; for a booking, its later instant. Delay is how much later.
 	At    time.Time
 	Delay time.Duration
 	// Policy is the policy that limited the subject. It may have changed since.
@@ -48,7 +48,7 @@ type Reservation struct {
 	Place  config.Place
 	Source sash.Source
 	ID     string
-	// Instance is the process that charged, where the store did not.
+	// Instance is the process that made the charge, if the store did not.
 	Instance string
 }
 
@@ -63,8 +63,8 @@ func (r *Reservation) settlement(used int64) driver.Settlement {
 	return driver.Settlement{Request: req, At: r.At.UnixMicro(), Delay: r.Delay.Microseconds(), Source: r.Source, Units: used, ID: r.ID}
 }
 
-// Reserve is ReserveAll for a request of one part. A refusal comes with nil. A caller who leaves before the answer is not charged,
-// unless the request has an ID: see sash.Limiter.Reserve.
+// Reserve is ReserveAll for a request of one part. A refusal has a nil reservation. A caller that leaves before the
+// answer is not charged, unless the request has an ID: see sash.Limiter.Reserve.
 func (d *Decider) Reserve(ctx context.Context, req Request) (Answer, *Reservation, error) {
 	answers, held, err := d.ReserveAll(ctx, req)
 	switch {
@@ -76,9 +76,9 @@ func (d *Decider) Reserve(ctx context.Context, req Request) (Answer, *Reservatio
 	return answers[0], &held[0], nil
 }
 
-// ReserveAll is Decide for a request whose costs are estimates; those of a Lenient request are so only under rules that count tokens.
-// Settle corrects each by the reservation of its part. Other parts, and those that were not charged, have a zero reservation. A refused
-// request has none. Errors are those of Decide, and ErrCountsRefused.
+// ReserveAll is Decide for a request whose costs are estimates. In a Lenient request only costs under rules that count tokens
+// are estimates. Settle corrects each one by the reservation of its part. Other parts, and parts that were not charged, have
+// a zero reservation. A refused request has no reservations. Errors are those of Decide, and ErrCountsRefused.
 func (d *Decider) ReserveAll(ctx context.Context, req Request) ([]Answer, []Reservation, error) {
 	req.held = make([]Reservation, len(req.Parts))
 	answers, err := d.Decide(ctx, req)
@@ -113,7 +113,7 @@ func (d *Decider) reserve(ctx context.Context, req *Request, a *Answer) error {
 	return nil
 }
 
-// hold fills in the reservation of a part that was decided. By policy nothing is charged.
+// hold fills in the reservation of a part that was decided. An answer by policy has charged nothing.
 func (d *Decider) hold(req *Request, a *Answer, name string, into *Reservation) {
 	if a.Refused || a.Source == sash.FromPolicy || a.limits == nil || a.limits.limiter == nil || a.need == 0 {
 		return
@@ -127,7 +127,7 @@ func (d *Decider) hold(req *Request, a *Answer, name string, into *Reservation) 
 	}
 }
 
-// settlementID returns the same ID for every answer to one request with an ID, and another when that is charged again or extended later.
+// settlementID returns the same ID for every answer to a request with an ID, until that request is charged again or extended.
 func settlementID(at time.Time, name string) string {
 	sum := sha256.Sum256([]byte(strconv.FormatInt(at.UnixMicro(), 10) + ":" + name))
 	return hex.EncodeToString(sum[:16])
@@ -145,7 +145,7 @@ func (a *Answer) chargeOnce(ctx context.Context, id string) error {
 	return a.soften(a.book(ctx, a.once("allow", id)))
 }
 
-// book reserves the units of a part, now or within its time, and with an ID if that is not empty.
+// book reserves the units of a part, now or within the time that it may wait. An ID may be empty.
 func (a *Answer) book(ctx context.Context, id string) error {
 	r, err := a.limits.limiter.Reserve(ctx, a.Key, a.need, &sash.ReserveOptions{WaitUpTo: a.within, ID: id})
 	if err == nil {
@@ -154,7 +154,7 @@ func (a *Answer) book(ctx context.Context, id string) error {
 	return err
 }
 
-// TallyTime is the time that a Tally sums up: each instance adds to it that often.
+// TallyTime is the time that a Tally sums up. Each instance adds to the tally once in this time.
 const TallyTime = 5 * time.Second
 
 // A Tally is a sum beside a subject, to which all instances add. It limits nothing.
@@ -165,7 +165,7 @@ type Tally struct {
 
 // Tally returns the tally of the subject of an answer, on its store.
 func (d *Decider) Tally(a *Answer) (*Tally, error) {
-	const step = TallyTime / 20 // a unit is held up to a step longer, and leaves before its instance adds the next ones
+	const step = TallyTime / 20 // units stay up to a step longer, and leave before their instance adds the next ones
 	opts, limit := sash.Options{Algorithm: sash.SlidingBuckets, Resolution: step}, sash.Limit{Units: sash.MaxUnits, Window: TallyTime - step}
 	l, err := d.compileLimits(config.Place{Global: a.limits.place.Global}, &opts, []sash.Limit{limit}, failover.Modes{})
 	if err != nil {
@@ -188,7 +188,7 @@ func (t *Tally) Add(ctx context.Context, n int64) (sum int64, err error) {
 	return sash.MaxUnits - res.Limits()[0].Remaining, nil
 }
 
-// fit charges as many of the units as have room, which become the cost of the part.
+// fit charges as many of the units as have room, and makes them the cost of the part.
 func (a *Answer) fit(ctx context.Context) error {
 	req := driver.Request{Key: a.Key, Cost: a.need, Policy: a.limits.limiter.Policy(), Partial: true, MaySettle: true}
 	answer, err := driver.Decide(ctx, a.limits.store, req)
@@ -196,17 +196,17 @@ func (a *Answer) fit(ctx context.Context) error {
 		return failure(ctx, err)
 	}
 	a.result(a.limits.limiter.Result(a.Key, answer))
-	a.need, a.Cost = answer.Charged, max(1, answer.Charged) // a refusal is that of one unit
+	a.need, a.Cost = answer.Charged, max(1, answer.Charged) // a refusal is for one unit
 	return nil
 }
 
-// once returns the ID that the store gets for a request's. It has the units, because the store admits a repetition whatever
-// they are: an ID that was charged for 1 would let 1,000 through. Such a request is a new one.
+// once returns the ID under which the store knows a request. It contains the units, because the store admits a repetition
+// whatever its units are: an ID that was charged for 1 would let 1,000 through. A request with other units is a new one.
 func (a *Answer) once(verb, id string) string {
 	return verb + ":" + strconv.FormatInt(a.need, 10) + ":" + id
 }
 
-// CheckUsed returns sash.ErrInvalidCost for units with which Settle settles nothing.
+// CheckUsed returns sash.ErrInvalidCost for units to which Settle cannot correct a charge.
 func CheckUsed(used ...int64) error {
 	for _, n := range used {
 		if n < 0 || n > sash.MaxUnits {
@@ -217,10 +217,10 @@ func CheckUsed(used ...int64) error {
 }
 
 // Settle corrects the charge of a reservation to the units that were used: 0 to sash.MaxUnits, and 0 gives all of it
-// back. The first settlement that reaches the store counts, and later ones do nothing. The store gets it also when ctx
-// has ended. It goes by the limits that the reservation was made under.
+// back. The first settlement that reaches the store counts, and later ones do nothing. The store receives it even if
+// ctx has ended, and applies the limits under which the reservation was made.
 //
-// Errors are sash.ErrInvalidCost, ErrKept, and sash.ErrUnavailable, after which it can be settled again.
+// Errors are sash.ErrInvalidCost, ErrKept, and sash.ErrUnavailable, after which the caller can settle it again.
 func (d *Decider) Settle(ctx context.Context, r *Reservation, used int64) error {
 	if err := CheckUsed(used); err != nil || r.Units == 0 {
 		return err
@@ -242,9 +242,9 @@ func (d *Decider) Settle(ctx context.Context, r *Reservation, used int64) error 
 	return nil
 }
 
-// Extend charges what reservations hold anew, in one step, so that each counts for a whole window from now: for a call in flight that
-// holds its slot for longer. It reports false, and changes nothing, if a charge has left or was given back. The error is ErrKept for
-// charges in several places, of a booking, or that the store did not make or cannot extend, and sash.ErrUnavailable.
+// Extend charges what reservations hold anew, in one step, so that each counts for a whole window from now. A call in flight thus holds
+// its slot for longer. If a charge has left or was given back, Extend reports false and changes nothing. Errors are sash.ErrUnavailable,
+// and ErrKept for charges in several places, for bookings, and for charges that the store did not make or cannot extend.
 func (d *Decider) Extend(ctx context.Context, held []Reservation) (bool, error) {
 	var b driver.Batch
 	var place config.Place
@@ -282,32 +282,32 @@ func (d *Decider) Extend(ctx context.Context, held []Reservation) (bool, error) 
 	return b.Ops[0].Answer.At > 0, nil
 }
 
-// queues bound what a client holds of each subject's queue by bookings that wait: no more than it leaves free, as
-// conns.Share has it. A booking counts as the time in which its units are free again at the rate of the limit. This process
-// counts those that it made. It is safe for concurrent use; the zero value holds none.
+// queues bound how much of each subject's queue the waiting bookings of one client hold: no more than the client
+// leaves free, as conns.Share does. A booking counts as the time in which its units are free again at the rate of the
+// limit. A process counts its own bookings. queues is safe for concurrent use; the zero value holds none.
 type queues struct {
 	mu   sync.Mutex
 	held map[place]*waits // guarded by mu
-	kept int              // guarded by mu: of held, after the last sweep
+	kept int              // guarded by mu: the length of held after the last sweep
 }
 
 const (
-	mostPlaces = 100_000 // beyond which a client has no share of a queue, and waits as long as the rule lets it
-	steps      = 32      // of a queue: bookings that start in one of them are counted together, until the last starts
+	mostPlaces = 100_000 // beyond this, a client has no share of a queue, and waits as long as the rule lets it
+	steps      = 32      // of a queue: bookings that start in one step are counted together, until the last of them starts
 )
 
 type place struct{ client, subject string }
 
-// waits are the bookings of a place: those that are asked for, and those that wait.
+// waits are the bookings of one client for one subject: those that are asked for, and those that wait.
 type waits struct {
 	asked, sum time.Duration
-	steps      []step // in their order; sum is of all
+	steps      []step // in the order of their ends; sum is the time of all
 }
 
 type step struct {
 	ends time.Time
 	time time.Duration
-	ids  map[string]time.Duration // of its bookings: a repetition is none
+	ids  map[string]time.Duration // of its bookings with an ID, so that a repetition adds none
 }
 
 func (w *waits) leave(now time.Time) {
@@ -317,7 +317,7 @@ func (w *waits) leave(now time.Time) {
 	}
 }
 
-// take adds a booking that is asked for, and returns how far ahead it may be in a queue of a length.
+// take adds a booking that a client asks for, and returns how far ahead it may be in a queue of this length.
 func (q *queues) take(p place, booking, length time.Duration) (within time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -348,7 +348,7 @@ func (q *queues) sweep(now time.Time) {
 	q.held, q.kept = kept, len(kept)
 }
 
-// taken says after what time the booking of a take starts, which may have an ID; at zero there is none, or it does not wait.
+// taken records that the booking of a take starts after delay, perhaps with an ID. Zero means that it was not made or need not wait.
 func (q *queues) taken(p place, id string, booking, length, delay time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -395,7 +395,7 @@ func (q *queues) settled(p place, id string, used, units int64) {
 	}
 }
 
-// inQueue lets a part wait no further than its client's share of the queue. The caller calls taken once there is an answer.
+// inQueue lets a part wait no longer than its client's share of the queue. The caller calls taken once there is an answer.
 func (d *Decider) inQueue(ctx context.Context, req *Request, a *Answer) (taken func()) {
 	p, booking := place{failover.Client(ctx), a.Key}, a.booking()
 	a.within = min(a.within, d.queues.take(p, booking, a.queue))

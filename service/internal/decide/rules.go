@@ -13,25 +13,25 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// Rules are a configuration ready for use, with the exceptions from it. They do not change.
+// rules are a configuration ready for use, with its exceptions. They do not change.
 type rules struct {
 	config *config.Config
-	limits map[*config.Rule]*limits // of rules that have some
-	// overrides are by the key of their subject, and bans by their domain. Nil, which costs a request nothing, is none.
+	limits map[*config.Rule]*limits // for rules with limits
+	// overrides are by the key of their subject, and bans by their domain. A nil map has none, and costs a request nothing.
 	overrides map[string]*override
 	bans      map[string]*banTree
 }
 
-// Limits are the limits that apply to a subject, checked and ready for the store.
+// limits are the limits that apply to a subject, checked and ready for the store.
 type limits struct {
 	named   []sash.Limit
 	opts    sash.Options
 	limiter *sash.Limiter // nil for a limit of no units, which refuses everything
-	plain   *sash.Limiter // the same without count_refused, which would charge what does not fit, and takes no refunds
-	store   driver.Store  // of the limiters: answers by modes while it is unavailable
+	plain   *sash.Limiter // the same without count_refused: charges only what fits, and takes refunds
+	store   driver.Store  // the store of the limiters, which applies modes while Redis is unavailable
 	modes   failover.Modes
 	place   config.Place
-	// candidate is that of the rule; nil is none.
+	// candidate is the rule's candidate; nil is none.
 	candidate *candidate
 }
 
@@ -57,7 +57,7 @@ func (d *Decider) compile(cfg *config.Config) (*rules, error) {
 	return r, nil
 }
 
-// compileLimits makes limits ready for use. The error is sash.ErrInvalidLimit, or says that there is no store of the place.
+// compileLimits makes limits ready for use. The error is sash.ErrInvalidLimit, or says that the place has no store.
 func (d *Decider) compileLimits(place config.Place, opts *sash.Options, named []sash.Limit, modes failover.Modes) (*limits, error) {
 	store, err := d.storeBy(place, modes)
 	if err != nil {
@@ -75,17 +75,17 @@ func (d *Decider) compileLimits(place config.Place, opts *sash.Options, named []
 	return l, err
 }
 
-// Stores returns the store of a place: the same one whenever it is asked for that place. It is called when a configuration
-// is used, for every rule, and when reservations are settled. The error says why there is no such store.
+// Stores returns the store of a place: always the same store for the same place. The Decider calls it for every rule
+// when it takes a configuration, and when it settles reservations. The error says why there is no such store.
 type Stores func(config.Place) (driver.Store, error)
 
-// storeBy returns the store of a place with failure modes, if it has any. Over all regions closed stands in for local.
+// storeBy returns the store of a place with failure modes, if it has any. For limits over all regions, closed replaces local.
 func (d *Decider) storeBy(place config.Place, modes failover.Modes) (driver.Store, error) {
 	store, err := d.stores(place)
 	if err != nil {
 		return nil, err
 	}
-	if place.Global { // an instance has no share of a limit over all regions, and a region's own is part of the store
+	if place.Global { // an instance has no share of a limit over all regions, and the store itself has the region's own share
 		modes.Rules = slices.Clone(modes.Rules)
 		for i := range modes.Rules {
 			if modes.Rules[i].Mode == failover.Local {
@@ -99,7 +99,7 @@ func (d *Decider) storeBy(place config.Place, modes failover.Modes) (driver.Stor
 	return store, nil
 }
 
-// compileOwn is compileLimits for limits that a request brings along. While the store is unavailable there is no decision.
+// compileOwn is compileLimits for limits in a request. While the store is unavailable there is no decision.
 func (d *Decider) compileOwn(place config.Place, opts sash.Options, own []sash.Limit) (*limits, error) {
 	if err := config.Fit(&opts, own); err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (l *limits) fits(cost int64) error {
 	return nil
 }
 
-// refunds reports whether the refund of a rule's charges frees no other charge.
+// refunds reports whether a refund under a rule gives back its own charge and frees no other.
 func (l *limits) refunds(rule *config.Rule) bool {
 	return rule != nil && l.limiter != nil && config.Refundable(l.named, l.opts, rule.RefundWithin)
 }
@@ -161,7 +161,7 @@ func (d *Decider) resolve(req *Request, answers []Answer) error {
 	return nil
 }
 
-// mayWait sets how long a part can wait, unless nothing limits it or it does not bind. The error is ErrNoQueue.
+// mayWait sets how long a part can wait. A part that nothing limits or that does not bind cannot. The error is ErrNoQueue.
 func (req *Request) mayWait(a *Answer) error {
 	switch {
 	case a.limits == nil || a.limits.limiter == nil || a.Soft():
@@ -233,7 +233,7 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 		a.need = min(a.need, a.limits.limiter.Policy().MostUnits())
 	}
 	if err = a.limits.fits(a.need); err == nil {
-		a.never = a.limits.limiter == nil // also a look
+		a.never = a.limits.limiter == nil // refuses even a look
 		return nil
 	}
 	a.never = true
@@ -247,8 +247,8 @@ func (d *Decider) resolvePart(r *rules, req *Request, part *Part, a *Answer) err
 	return nil
 }
 
-// requestLimit applies the request limit of a part instead of those of a rule, and keeps it where the rule's are kept. Its
-// metric has no values of the request, except under a Counting.
+// requestLimit applies the request limit of a part instead of a rule's limits. It keeps charges where the rule keeps
+// them. Its metric contains no values of the request, except under a Counting.
 func (d *Decider) requestLimit(domain string, part *Part, a *Answer, counting bool) error {
 	if part.unnamed {
 		return fmt.Errorf("%w: the request limit: %w", sash.ErrInvalidLimit, ErrNoSecretKeys)
@@ -304,7 +304,7 @@ func (r *rules) limitsOf(domain string, part *Part, found config.Found) (held *l
 	return held, overridden, banned
 }
 
-// overrideOf returns the override of a subject, or nil. Its own comes before one of values that are charged together.
+// overrideOf returns the override of a subject, or nil. One for its own entries comes before one for values that are charged together.
 func (r *rules) overrideOf(domain string, entries []config.Entry, found config.Found, now time.Time) *override {
 	if r.overrides == nil || found.Rule == nil {
 		return nil
@@ -317,9 +317,9 @@ func (r *rules) overrideOf(domain string, entries []config.Entry, found config.F
 	return nil
 }
 
-// Given returns a request of one part that brings its limits along. Its subject is the key, apart from those of every domain:
-// no rule, override or ban applies to it. Its domain is OfRequest. The limits slide, and while the store is unavailable
-// there is no decision. A nil cost is 1.
+// Given returns a request of one part that contains its limits. Its subject is the key, apart from the subjects of
+// every domain: no rule, override or ban applies to it. Its domain is OfRequest. The limits slide, and while the
+// store is unavailable there is no decision. A nil cost is 1.
 func Given(key string, limits []sash.Limit, cost *int64) Request {
 	req := One(OfRequest, []config.Entry{{Key: "key", Value: key}}, cost)
 	part := &req.Parts[0]
@@ -329,13 +329,13 @@ func Given(key string, limits []sash.Limit, cost *int64) Request {
 	return req
 }
 
-// Subject names the subject of a request of one part, so that a port can keep order; empty if there is no such domain.
+// Subject returns the subject of a request of one part, so that a port can keep order; empty if there is no such domain.
 func (d *Decider) Subject(req *Request) string {
 	found, _ := d.rules.Load().find(req.Domain, &req.Parts[0])
 	return found.Key
 }
 
-// find is config.Find, also for a part that brings its limits along: its key has fewer parts than that of any domain and entries.
+// find is config.Find, and also finds a part that contains its limits. Such a part has a shorter key than any domain and entries.
 func (r *rules) find(domain string, part *Part) (config.Found, error) {
 	if part.given != nil {
 		return config.Found{Key: sash.Key(OfRequest, part.Entries[0].Value), Metric: OfRequest, Charged: part.Entries}, nil

@@ -49,7 +49,7 @@ func TestASecretIsCountedByItsName(t *testing.T) {
 	}
 }
 
-// A client that sends a name is another subject: who learns a name cannot use up its owner's limit.
+// A client that sends a name is another subject, so whoever learns a name cannot use up its owner's limit.
 func TestAClientCannotSendAName(t *testing.T) {
 	d := keyed(t, oldKey)
 	ask(t, d, part("token=s3cret", 2))
@@ -60,7 +60,7 @@ func TestAClientCannotSendAName(t *testing.T) {
 	want(t, "an operator with the name", ask(t, d, asked), "OVER:0")
 }
 
-// After a rotation the subject is new, and what operators wrote about it under the older key holds.
+// After a rotation the subject is new, and exceptions under the older key still hold.
 func TestExceptionsOutliveARotation(t *testing.T) {
 	before := keyed(t, oldKey)
 	until := time.Now().Add(time.Hour)
@@ -84,7 +84,7 @@ func TestExceptionsOutliveARotation(t *testing.T) {
 	}
 }
 
-// Without keys nothing may be counted that others, or this process when it starts again, would count apart.
+// Without keys nothing may be counted that other processes, or this one after a restart, would count apart.
 func TestSecretsWithoutAKey(t *testing.T) {
 	d := live(t, secretRules)
 	if err := d.NameSecrets(); !errors.Is(err, ErrNoSecretKeys) || !strings.Contains(err.Error(), "d / token") {
@@ -108,7 +108,7 @@ func TestSecretsWithoutAKey(t *testing.T) {
 	}
 }
 
-// Observers, and so logs, statistics and traces, see no secret, also of requests that fail.
+// Observers, and so logs, statistics and traces, see no secret, not even of requests that fail.
 func TestObserversSeeNoSecret(t *testing.T) {
 	d := keyed(t, oldKey)
 	var seen []string

@@ -1,4 +1,4 @@
-// Package degrade makes the store that sash serve decides on: Redis, and failure modes while that is unavailable.
+// Package degrade makes the store on which sash serve decides: Redis, with failure modes while Redis is unavailable.
 //
 //	failover (budget, breaker, failure modes) -> denial cache -> group commit -> Redis
 package degrade
@@ -25,23 +25,23 @@ import (
 
 // Options for New. The zero value is the default.
 type Options struct {
-	Budget        time.Duration // of Redis for one decision; zero is failover.DefaultBudget
+	Budget        time.Duration // that Redis has for one decision; zero is failover.DefaultBudget
 	OpenPerSecond int64         // the most units that on_unavailable: open lets through; zero is all
-	// Instances is the least number of processes that share the limits. Heart-beats on Redis count them, and until
-	// Redis has counted this number holds. If it is zero too, mode local admits nothing until then.
+	// Instances is the least number of processes that share the limits. It holds alone until Redis has counted their
+	// heart-beats. If it is zero, mode local admits nothing until then.
 	Instances int
 	Cluster   bool             // keys are spread over the nodes of a Redis Cluster, which can fail by themselves
-	Address   string           // of Redis, for operators, without the password
-	Uncounted func() int64     // how many requests went ahead so far that nothing counts; nil is none
+	Address   string           // of Redis, without the password, for operators
+	Uncounted func() int64     // returns how many requests went ahead uncounted so far; nil is none
 	Home      *Home            // the store that all regions share, for rules with scope: global; nil is none
-	Local     memstore.Options // of the store of mode local
+	Local     memstore.Options // for the store of mode local
 	Failed    func(error)      // called with the error of every call that Redis did not decide; must not block
-	Log       *slog.Logger     // outages and misconfigurations of Redis; nil is slog.Default
+	Log       *slog.Logger     // for outages and misconfigurations of Redis; nil is slog.Default
 }
 
 // A Guard is a store with its state, for operators.
 type Guard struct {
-	// Store answers no call while Redis is unavailable; its With makes those with the failure modes of rules.
+	// Store answers no call while Redis is unavailable. Its With returns stores that then apply the failure modes of rules.
 	Store   *failover.Store
 	places  *places
 	home    *Home // nil is none
@@ -52,7 +52,7 @@ type Guard struct {
 	log     *slog.Logger
 }
 
-// New returns a guard before a store on Redis, which stays the caller's. It does no I/O: Redis may be away.
+// New returns a guard over a store on Redis, which stays the caller's. It does no I/O, so Redis may be down.
 func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	opts.Log = cmp.Or(opts.Log, slog.Default())
 	g := &Guard{log: opts.Log, address: opts.Address, fleet: &fleet{floor: opts.Instances, log: opts.Log}, home: opts.Home}
@@ -83,13 +83,13 @@ func New(redis *redisstore.Store, opts Options) (*Guard, error) {
 	return g, nil
 }
 
-// A part is a short run of slots: few lie on two nodes, and no map of the nodes has to be kept.
+// A part is a short run of slots. Few parts lie on two nodes, and the guard needs no map of the nodes.
 const (
 	slots = 16384
 	parts = 64
 )
 
-// Run counts instances, and asks Redis when no caller does, until the context ends. It returns nil.
+// Run counts instances, and probes Redis while no caller uses it, until the context ends. It returns nil.
 func (g *Guard) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	group.Go(func() { probe(ctx, g.Store) })
@@ -102,13 +102,13 @@ func (g *Guard) Run(ctx context.Context) error {
 	return nil
 }
 
-// How often a store is asked while nobody calls it: each time half to all of the pause.
+// The pauses between probes of a store that nobody calls. Each pause is half to all of this time.
 const (
 	idle   = 2 * time.Second
 	absent = time.Second
 )
 
-// probe asks the parts of a store that no call reaches, so that their state is right without traffic.
+// probe probes the parts of a store that no call reaches, so that their state is right without traffic.
 func probe(ctx context.Context, store *failover.Store) {
 	throttle.Repeat(ctx, func() time.Duration {
 		pause := idle
@@ -119,11 +119,11 @@ func probe(ctx context.Context, store *failover.Store) {
 	})
 }
 
-// closing bounds Close: it is part of the time that an orchestrator gives a service to end.
+// closing bounds Close. It is part of the time that an orchestrator gives a service to end.
 const closing = 5 * time.Second
 
-// Close writes to Redis what mode local admitted and Redis does not count yet, and logs how much was written and lost.
-// It tries for a few seconds. The service must not decide any more.
+// Close writes to Redis the units that mode local admitted and Redis does not count yet. It tries for a few seconds,
+// and logs how many were written and lost. The service must not decide any more.
 func (g *Guard) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closing)
 	defer cancel()
@@ -157,8 +157,8 @@ func (g *Guard) stats() failover.Stats {
 	return sum
 }
 
-// A Health is the state of a service. It is degraded while Redis, or a part of a Cluster, takes no charges, and while a
-// store in memory is full: then it answers by failure modes, and restarting it would not help.
+// A Health is the state of a service. It is degraded while Redis, or a part of a Cluster, takes no charges, and while
+// a store in memory is full. A degraded service answers by failure modes, and restarting it would not help.
 type Health struct {
 	Status    string  `json:"status"`                // ok, degraded or Draining
 	Store     string  `json:"store"`                 // up, down, probing, or memory
@@ -191,20 +191,20 @@ func (g *Guard) Health() Health {
 
 const (
 	every    = 5 * time.Second // the longest time between two heart-beats; half of it is the shortest
-	lives    = 3 * every       // for which an instance counts after one
-	patience = time.Second     // for the answer to one
+	lives    = 3 * every       // how long an instance counts after a heart-beat
+	patience = time.Second     // with the answer to a heart-beat
 )
 
-// A fleet is the number of instances that share the limits: as heart-beats count them, but at least the configured floor. An
-// instance that starts while Redis is away knows of no other.
+// A fleet is the number of instances that share the limits: the number that heart-beats count, but at least the
+// configured floor. An instance that starts while Redis is down knows of no other.
 //
-// The greatest recent number counts: a Redis that has lost its state knows few instances until all have called.
+// The greatest recent number counts, because a Redis that has lost its state knows few instances until all have called.
 type fleet struct {
 	floor int // 0 if no number was given
 	beat  func(context.Context) (int, error)
 	log   *slog.Logger
 	count atomic.Int64
-	seen  []sighting // of run
+	seen  []sighting // used by run alone
 }
 
 // A sighting is a number of instances, and when it was seen.
@@ -215,7 +215,7 @@ type sighting struct {
 
 func (f *fleet) instances() int { return max(f.floor, int(f.count.Load())) }
 
-// run sends heart-beats until the context ends. Instances that start together do not stay together.
+// run sends heart-beats until the context ends. The random pauses spread instances that start together.
 func (f *fleet) run(ctx context.Context) {
 	throttle.Repeat(ctx, func() time.Duration { f.once(ctx); return every/2 + rand.N(every/2) })
 }
@@ -232,7 +232,7 @@ func (f *fleet) once(ctx context.Context) {
 		f.log.Warn("the number of instances is not known: rules with on_unavailable: local admit nothing until Redis has counted them; --instances sets the number until then", "error", err)
 	default:
 		f.log.Debug("a heart-beat failed", "error", err)
-		f.note(time.Now(), int(f.count.Load())) // it holds for a while after the failure
+		f.note(time.Now(), int(f.count.Load())) // the number holds for a while after the failure
 	}
 }
 
@@ -249,15 +249,15 @@ func (f *fleet) note(now time.Time, n int) {
 	f.count.Store(int64(greatest))
 }
 
-// Outages logs when a Redis goes down and comes back, and repeatedly, at intervals, a failure that needs an operator.
+// outages logs when a Redis goes down and comes back. At intervals, it also logs a failure that needs an operator.
 type outages struct {
-	down, again   string // what the log says
+	down, again   string // messages in the log
 	log           *slog.Logger
 	failed        func(error)
 	misconfigured throttle.Log
 	rejected      throttle.Log
 
-	uncounted func() int64 // so far
+	uncounted func() int64 // the number so far
 
 	mu     sync.Mutex
 	since  time.Time // guarded by mu: when it went down; zero while it is up
@@ -283,10 +283,10 @@ func newOutages(opts *Options, down, again string) *outages {
 	return o
 }
 
-// newEpisode without a failure begins a new outage. The failures that take Redis down are closer together.
+// newEpisode is the time without a failure that separates two outages. The failures that take Redis down are closer together.
 const newEpisode = 2 * time.Second
 
-// fails notes a failure. The caller holds mu.
+// fails records a failure. The caller holds mu.
 func (o *outages) fails() {
 	now := time.Now()
 	if o.since.IsZero() && now.Sub(o.whyAt) > newEpisode {
@@ -295,7 +295,7 @@ func (o *outages) fails() {
 	o.whyAt = now
 }
 
-// change logs a change of the breaker. Every failed probe is a change too, so only the first counts.
+// change logs a change of the breaker. Every failed probe is also a change, so change logs only the first.
 func (o *outages) change(now failover.State, cause error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -342,12 +342,12 @@ func (o *outages) cause() string {
 type Report struct {
 	Health
 	Address   string          // without the password; empty in memory
-	Since     time.Time       // when the store went down, came back, or became full; zero when it did not since the start
+	Since     time.Time       // when the store went down, came back, or became full; zero if it has done none of these
 	Err       error           // the last failure; nil while the store is up
-	Uncounted int64           // requests that went ahead while it is down, or in the last outage, and nothing counts
+	Uncounted int64           // requests that went ahead uncounted in this outage, or in the last one
 	Memory    *memstore.Stats // how full the store in memory is: the service's own, or that of mode local
 	Home      *HomeStats      // nil without one
-	Stats     failover.Stats  // of the store that answers while Redis does not
+	Stats     failover.Stats  // from the store that answers while Redis does not
 }
 
 // Report returns the state now. It sends nothing.

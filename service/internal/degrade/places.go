@@ -25,21 +25,21 @@ import (
 	"example.com/sash/stack"
 )
 
-// places are the stores of rules that lease units, or whose charges the home keeps. They stay until the service ends,
-// because reservations that were made by them are settled by them.
+// places are the stores of rules that lease units or whose charges the home keeps. They stay until the service ends,
+// because the store that made a reservation settles it.
 //
 //	lease:          failover -> denial cache -> lease -> group commit -> Redis
 //	scope: global:  failover -> denial cache -> lease -> group commit -> home
 //	                                         \--> the region's Redis, which holds the leases and counts the own share
 type places struct {
 	redis  driver.Store      // behind group commit
-	region *failover.Options // of rules of the region; Local is that of each store
-	memory memstore.Options  // of mode local
+	region *failover.Options // for rules of the region; each store gets its own Local
+	memory memstore.Options  // for mode local
 
 	home   *Home            // nil is none
 	far    driver.Store     // the home, behind group commit
-	holder lease.Holder     // of this region's leases of its units
-	global failover.Options // of rules of all regions
+	holder lease.Holder     // holds this region's leases of the home's units
+	global failover.Options // for rules of all regions
 
 	mu   sync.Mutex
 	made map[config.Place]*placed // guarded by mu
@@ -47,7 +47,7 @@ type places struct {
 
 type placed struct {
 	*failover.Store
-	leases *lease.Store // nil without
+	leases *lease.Store // nil without a lease
 }
 
 // mostPlaces bounds the stores of a process: one for each scope and lease that its configurations have had.
@@ -87,7 +87,7 @@ func (s *places) open(p config.Place) (*placed, error) {
 	var err error
 	switch {
 	case p.Lease == 0:
-		opts.Blip = 0 // no region holds units of it: there is nothing to spend while the home is away
+		opts.Blip = 0 // no region holds leased units, so there is nothing to spend while the home is away
 	case p.Global:
 		made.leases, err = s.shared(p, &opts)
 	default:
@@ -103,7 +103,7 @@ func (s *places) open(p config.Place) (*placed, error) {
 	return made, err
 }
 
-// shared returns a store that leases the home's units. With an own share a call has time for the home, and then for that.
+// shared returns a store that leases the home's units. With an own share, a call has time for the home and then for the own share.
 func (s *places) shared(p config.Place, opts *failover.Options) (*lease.Store, error) {
 	options := &lease.Options{Within: s.home.budget}
 	if p.Own.Regions > 0 {
@@ -114,7 +114,7 @@ func (s *places) shared(p config.Place, opts *failover.Options) (*lease.Store, e
 	return lease.Shared(s.far, s.holder, p.Lease, options)
 }
 
-// punctual is the region's Redis with its budget for each decision on the own share.
+// punctual is the region's Redis with a budget for each decision on the own share.
 type punctual struct {
 	driver.Passthrough
 	budget time.Duration
@@ -135,8 +135,8 @@ func (s *places) all() []*placed {
 	return slices.Collect(maps.Values(s.made))
 }
 
-// close writes what was admitted locally, and then gives back what is leased. Failed is the first error of the one, and kept
-// that of the other: units that stay charged until they leave the window.
+// close writes what was admitted locally, and then gives leased units back. Failed is the first error of the writes.
+// Kept is the first error of giving back: those units stay charged until they leave the window.
 func (s *places) close(ctx context.Context) (failed, kept error) {
 	for _, p := range s.all() {
 		if err := p.Close(ctx); failed == nil {
@@ -152,10 +152,10 @@ func (s *places) close(ctx context.Context) (failed, kept error) {
 	return failed, group.Wait()
 }
 
-// never is a Blip that no failure lasts for: while the home is away, units that this region leased are still spent.
+// never is a Blip that no failure outlasts: while the home is away, this region still spends the units that it leased.
 const never = time.Duration(math.MaxInt64 / 8)
 
-// newPlaces returns the places over a Redis. Behind are the options of its own failover.
+// newPlaces returns the places over a Redis. Behind are the options of the failover store for that Redis.
 func (g *Guard) newPlaces(redis driver.Store, holder lease.Holder, opts *Options, behind failover.Options) *places {
 	s := &places{redis: redis, region: &behind, memory: opts.Local, made: make(map[config.Place]*placed)}
 	budget := cmp.Or(opts.Budget, failover.DefaultBudget)
@@ -174,20 +174,20 @@ func (g *Guard) newPlaces(redis driver.Store, holder lease.Holder, opts *Options
 
 // A Home is the store that all regions share, for rules with scope: global. NewHome makes one.
 type Home struct {
-	// Store decides. NewHome sets it to the store of probes.
+	// Store decides. NewHome sets it to the store that it probes.
 	Store driver.Store
 
 	address string // without the password
 	budget  time.Duration
-	watch   *failover.Store // which probes ask
-	outages *outages        // of probes
+	watch   *failover.Store // receives the probes
+	outages *outages        // seen by probes
 	counts  counts
 }
 
 // lostAfter is how long the home may fail before it counts as lost.
 const lostAfter = time.Second
 
-// NewHome returns what watches a home, by probes of the store. Budget is the time that it has for one decision.
+// NewHome returns a home over a store, and probes the store to watch it. Budget is the time that the home has for one decision.
 func NewHome(address string, budget time.Duration, store driver.Store, log *slog.Logger) (*Home, error) {
 	h := &Home{Store: store, address: address, budget: budget}
 	h.outages = newOutages(&Options{Log: log.With("home", address)},
@@ -199,7 +199,7 @@ func NewHome(address string, budget time.Duration, store driver.Store, log *slog
 	return h, err
 }
 
-// Note counts a call that the home answered, or did not if there is an error. It may be called concurrently.
+// Note counts a call to the home: as failed if there is an error, and otherwise as answered. It may be called concurrently.
 func (h *Home) Note(err error) {
 	h.counts.calls.Add(1)
 	if err != nil {
@@ -207,13 +207,13 @@ func (h *Home) Note(err error) {
 	}
 }
 
-// HomeStats are counts since the start, and what is known of the home now.
+// HomeStats are counts since the start, and the present state of the home.
 type HomeStats struct {
-	Calls, Failed int64 // of this process to the home, and those without an answer
-	// Leased units came from the home, Spent were spent by calls here, whoever fetched them, and Returned went back unspent.
-	// Over all instances of a region, what was leased and neither spent nor returned is lost.
+	Calls, Failed int64 // calls of this process to the home, and those without an answer
+	// Leased units came from the home. Spent units were spent by calls here, whichever instance leased them. Returned
+	// units went back unspent. Over all instances of a region, leased units that were neither spent nor returned are lost.
 	Leased, Spent, Returned int64
-	Up                      bool      // it answers probes
+	Up                      bool      // the home answers probes
 	Address                 string    // without the password
 	Since                   time.Time // when it stopped answering; zero while it is up
 }
@@ -229,12 +229,12 @@ func (h *Home) Stats() HomeStats {
 	}
 }
 
-// A region is the holder of leases on the region's Redis, within the budget of that Redis. A call that it does not answer
-// is decided by the home alone: slower, and as exact. What a late answer spent is spent by nobody: fewer are admitted.
+// A region is the holder of leases on the region's Redis, within the budget of that Redis. If the Redis does not answer a call,
+// the home alone decides it: more slowly, but as exactly. Units that a late answer spent are lost, so fewer calls are admitted.
 type region struct {
 	next   lease.Holder
 	budget time.Duration
-	up     func() bool // whether that Redis answers, as far as is known: otherwise calls keep away from it
+	up     func() bool // whether the region's Redis is known to answer: otherwise calls avoid it
 	counts *counts
 }
 
@@ -280,7 +280,7 @@ func (r *region) Forget(ctx context.Context, key string) error {
 	return err
 }
 
-// within calls the region's Redis, for the budget at most. A late call goes on until the client gives its connection up.
+// within calls the region's Redis, for the budget at most. A late call continues until the client gives up its connection.
 func within[T any](ctx context.Context, r *region, f func(context.Context) (T, error)) (T, error) {
 	timed, cancel := context.WithTimeout(ctx, r.budget)
 	defer cancel()
@@ -291,13 +291,13 @@ func within[T any](ctx context.Context, r *region, f func(context.Context) (T, e
 	return value, err
 }
 
-// A Memory is the store of a service without Redis. While it is full new subjects are not decided, whatever on_unavailable says.
+// A Memory is the store of a service without Redis. While it is full, it decides no new subject, whatever on_unavailable says.
 type Memory struct {
 	*memstore.Store
 	occupancy *occupancy
 
 	mu     sync.Mutex
-	leased map[time.Duration]driver.Store // guarded by mu: of rules with a lease
+	leased map[time.Duration]driver.Store // guarded by mu: for rules with a lease
 }
 
 // NewMemory returns an empty store. A nil log is slog.Default.
@@ -306,8 +306,8 @@ func NewMemory(opts memstore.Options, log *slog.Logger) *Memory {
 	return &Memory{Store: store, occupancy: newOccupancy(store, "every subject", cmp.Or(log, slog.Default())), leased: make(map[time.Duration]driver.Store)}
 }
 
-// Place returns the store of a place: see decide.Stores. A lease saves nothing in one process's memory, but its windows
-// are longer as everywhere, for units that others spend later than they are charged.
+// Place returns the store of a place: see decide.Stores. A lease saves nothing in one process's memory. It still
+// makes windows longer, as everywhere, for units that are spent later than they are charged.
 func (m *Memory) Place(p config.Place) (store driver.Store, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -344,11 +344,11 @@ func (m *Memory) Report() Report {
 	return r
 }
 
-// MemoryHealth is the health of a service whose store is its own memory, and has room.
+// MemoryHealth is the health of a service whose store is its own memory with room left.
 func MemoryHealth() Health { return Health{Status: "ok", Store: "memory", Instances: 1} }
 
 const (
-	fullFor        = time.Minute // after a store last evicted a subject or took no new one
+	fullFor        = time.Minute // since a store last evicted a subject or turned one away
 	occupancyEvery = time.Second
 )
 
@@ -361,7 +361,7 @@ type occupancy struct {
 	mu    sync.Mutex
 	seen  memstore.Stats // guarded by mu: at the last look
 	at    time.Time      // guarded by mu: when it was last full; zero is never
-	since time.Time      // guarded by mu: from when on it has been full
+	since time.Time      // guarded by mu: since when it has been full
 }
 
 func newOccupancy(store *memstore.Store, holds string, log *slog.Logger) *occupancy {
@@ -372,7 +372,7 @@ func (o *occupancy) run(ctx context.Context) {
 	throttle.Repeat(ctx, func() time.Duration { o.look(); return occupancyEvery })
 }
 
-// look logs what has changed, and returns since when the store has been full; the zero time if it is not.
+// look logs what has changed. It returns since when the store has been full, or the zero time if it is not.
 func (o *occupancy) look() (since time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -150,7 +150,7 @@ func (m mood) Spend(ctx context.Context, s lease.Spending) (lease.Held, error) {
 	return m.Store.Spend(ctx, s)
 }
 
-// The home decides where the region's Redis is late, or known to be away, or its client panics; a caller need not wait for it.
+// The home decides if the region's Redis is late or known to be down, or if its client panics. A caller need not wait for it.
 func TestARegionsRedisThatDoesNotAnswer(t *testing.T) {
 	spending := lease.Spending{Key: "k", Cost: 1, Longest: 1e6}
 	hangs, panics := func() { time.Sleep(10 * time.Second) }, func() { panic("a bug of the client") }
@@ -199,7 +199,7 @@ func TestTheBudgetOfAHomeIsThatOfLeases(t *testing.T) {
 	}
 }
 
-// A home that fails for a while is lost until it answers again, also where no call asks it. Its counts are those of calls.
+// A home that fails for a while counts as lost until it answers again, even if no call needs it. Its counts are those of calls.
 func TestAHomeIsLostAndFoundAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged servertest.Log

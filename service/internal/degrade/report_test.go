@@ -102,7 +102,7 @@ func TestFaultsHaveTheirCause(t *testing.T) {
 			secure, _ := redistest.StartTLS(t)
 			return "rediss://" + secure.Addr() // with a certificate that nobody trusts
 		}},
-		// Where only one side uses TLS, a Redis says nothing: it ends the connection, or waits for more.
+		// If only one side uses TLS, Redis says nothing: it ends the connection, or waits for more.
 		{"lost", func(t *testing.T) string {
 			secure, _ := redistest.StartTLS(t)
 			return "redis://" + secure.Addr()

@@ -4,7 +4,7 @@
 //	             Put, Delete                         every second: has it changed?
 //	operator --> a Book ----> one key on Redis <---- the Books of all instances ----> decide.Decider.Except
 //
-// They are one document with a version. A Book changes it with compare-and-set, and applies the change before it returns. The other
+// The exceptions are one document with a version. A Book changes it with compare-and-set, and applies the change before it returns. The other
 // instances reload it within a second. Expiry times are by the clock of Redis, and each process converts them to its own.
 //
 // While Redis does not answer, the exceptions that were read last hold until they expire, and none can be changed. A Redis that
@@ -45,7 +45,7 @@ const (
 	// Longest and Shortest bound the lifetime of an exception.
 	Longest  = 30 * 24 * time.Hour
 	Shortest = time.Second
-	// maxText bounds the bytes of all keys and values of one, and maxReason those of its reason.
+	// maxText bounds the bytes of all keys and values of an exception, and maxReason the bytes of its reason.
 	maxText   = 4096
 	maxReason = 200
 	// maxDocument bounds the bytes of all exceptions.
@@ -79,10 +79,10 @@ type Exception struct {
 	// Since and Until are when the exception was created and when it expires.
 	Since time.Time `json:"-"`
 	Until time.Time `json:"-"`
-	// By is its author, and Reason its reason; empty if unknown.
+	// By is the author of the exception, and Reason the reason for it. They are empty if unknown.
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// ID identifies the exception: those of one kind and subject have the same. Subject is the subject as results name it.
+	// ID is the same for all exceptions of one kind and subject. Subject is the subject as results name it.
 	ID      string `json:"-"`
 	Subject string `json:"-"`
 }
@@ -94,7 +94,7 @@ func (e Exception) named() Exception {
 	return e
 }
 
-// decided returns the exception in the Decider's form. The error is ErrInvalid or sash.ErrInvalidLimit.
+// decided converts the exception for the Decider. The error is ErrInvalid or sash.ErrInvalidLimit.
 func (e *Exception) decided() (decide.Exception, error) {
 	out := decide.Exception{Domain: e.Domain, Entries: e.Entries, Until: e.Until}
 	length := len(e.Domain)
@@ -123,10 +123,10 @@ func (e *Exception) decided() (decide.Exception, error) {
 	return out, nil
 }
 
-// A keeper stores the document, in one key of Redis, or in this process without a client. Exceptions expire by its clock. It
-// needs no permissions beyond those of the scripts that decide. A Book uses it for one call at a time.
+// A keeper stores the document in one key of Redis, or in this process if it has no client. Exceptions expire by its
+// clock. It needs no permissions beyond those of the scripts that decide. A Book makes one call to it at a time.
 type keeper struct {
-	client *redisclient.Client // nil is none; the caller of New keeps owning it
+	client *redisclient.Client // nil is none; it stays the caller's
 	key    string
 	doc    document // without a client
 }
@@ -185,7 +185,7 @@ func compose(all []Exception, now time.Time, ahead time.Duration) (document, tim
 //go:embed replace.lua
 var replaceText string
 
-// get returns the document, or the beginning of it up to the byte at end; "" is none.
+// get returns the document, or its beginning up to the byte at end. An empty document means none.
 func (k *keeper) get(ctx context.Context, end int64) (document, error) {
 	if k.client == nil {
 		return k.doc, nil
@@ -210,7 +210,7 @@ func (k *keeper) read(ctx context.Context) (doc document, now time.Time, err err
 	return doc, now, err
 }
 
-// write replaces the document of version instead, until life is over. It reports false if there is another by now.
+// write stores doc for life, if the stored document still has the version instead. Otherwise it reports false.
 func (k *keeper) write(ctx context.Context, instead string, doc document, life time.Duration) (bool, error) {
 	if k.client == nil {
 		k.doc = doc
@@ -244,11 +244,11 @@ type Book struct {
 	read   time.Time   // guarded by mu: when the keeper last answered; zero means never
 	failed error       // guarded by mu: the error of the last read, or nil
 
-	config *config.Config // guarded by mu: the one that said which values of held are secret
+	config *config.Config // guarded by mu: the configuration that said which values of held are secret
 }
 
-// New returns a book for a decider. It keeps the exceptions on Redis, or in this process if the client is nil. The prefix
-// is that of the store; empty means its default. A nil log means slog.Default. New does no I/O: see Run.
+// New returns a book for a decider. It keeps the exceptions on Redis, or in this process if the client is nil. The
+// prefix is that of the store; empty means the default. A nil log means slog.Default. New does no I/O: see Run.
 func New(decider *decide.Decider, client *redisclient.Client, prefix string, log *slog.Logger) *Book {
 	key := cmp.Or(prefix, redisstore.DefaultPrefix) + "exceptions"
 	return &Book{decider: decider, keeper: &keeper{client: client, key: key}, failures: throttle.Log{To: log, Every: 10 * time.Second}}
@@ -264,7 +264,7 @@ func (b *Book) Run(ctx context.Context) error {
 	return nil
 }
 
-// Refresh checks for changes once. Before a service serves it makes sure that bans hold from the first answer on.
+// Refresh checks for changes once. A service calls it before it serves, so that bans hold from the first answer on.
 func (b *Book) Refresh(ctx context.Context) {
 	b.changing.Lock() // so that an older read is not applied after a change
 	defer b.changing.Unlock()
@@ -288,7 +288,7 @@ func (b *Book) Refresh(ctx context.Context) {
 	}
 }
 
-// fetch reads and applies the document. It returns the exceptions, the version, and the ahead of parse.
+// fetch reads and applies the document. It returns the exceptions, the version, and by how much this clock is ahead: see parse.
 func (b *Book) fetch(ctx context.Context) (all []Exception, version string, ahead time.Duration, err error) {
 	doc, at, err := b.keeper.read(ctx)
 	now := time.Now()
@@ -358,14 +358,14 @@ func (b *Book) List(kind Kind) []Exception {
 	return out
 }
 
-// Status returns when the keeper last answered, zero for never, and the error of the last read: earlier exceptions hold then.
+// Status returns when the keeper last answered, or zero for never, and the error of the last read. After an error, earlier exceptions hold.
 func (b *Book) Status() (read time.Time, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.read, b.failed
 }
 
-// Effect returns nil for an exception that applies under the configuration in use, or why it has no effect.
+// Effect returns nil if an exception applies under the configuration in use, or else the reason why it has no effect.
 func (b *Book) Effect(e Exception) error {
 	checked, err := e.decided()
 	if err != nil {
@@ -374,7 +374,7 @@ func (b *Book) Effect(e Exception) error {
 	return b.decider.CheckException(checked)
 }
 
-const tries = 8 // of a change, if others change the document concurrently
+const tries = 8 // for a change, if others change the document concurrently
 
 // Put adds an exception for life, which is at least Shortest and at most Longest. It replaces the one with the same ID
 // and sets Since and Until. Errors are ErrInvalid, ErrFull, decide.ErrNoSecretKeys, those of decide.CheckException, and
@@ -419,7 +419,7 @@ func (b *Book) Delete(ctx context.Context, kind Kind, id string) (gone Exception
 	return gone, found, err
 }
 
-// change reads the document, edits it and writes it. Nil from edit changes nothing. It retries if another instance was faster.
+// change reads the document, edits it and writes it. If edit returns nil, nothing changes. If another instance was faster, change retries.
 func (b *Book) change(ctx context.Context, edit func([]Exception) ([]Exception, error)) error {
 	b.changing.Lock()
 	defer b.changing.Unlock()

@@ -263,7 +263,7 @@ func TestADocumentThatChangedMeanwhileStays(t *testing.T) {
 	}
 }
 
-// Without Redis what was read holds and nothing can be changed; a Redis that comes back empty has none.
+// While Redis is down, the exceptions read last hold and none can be changed. A Redis that comes back empty has none.
 func TestWhileRedisIsAway(t *testing.T) {
 	server := redistest.Start(t)
 	var logs bytes.Buffer

@@ -14,32 +14,32 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// A bucket is that of one Envoy. Only its stream uses it.
+// A bucket is the state of one bucket of an Envoy. Only its stream uses it.
 type bucket struct {
 	id         *pb.BucketId
 	entries    []config.Entry
-	config     *config.Config // in which entries have the order of a rule
+	config     *config.Config // the configuration by whose rules the entries are ordered
 	shared     *demand
 	tally      *decide.Tally // of the demand of all instances
-	rate       float64       // requests a second, which are part of those of shared; its mutex guards it
-	known      bool          // from reports; otherwise it is a guess
+	rate       float64       // requests a second, a part of the rate of shared, whose mutex guards it
+	known      bool          // the rate is from reports; otherwise it is a guess
 	unreported int64         // requests that are not in tally yet
-	short      bool          // its part of what was left was less than it needed
+	short      bool          // its part of the units left was less than it needed
 
 	since    time.Time // from when requests are counted; zero before the first report
 	requests uint64
 	used     time.Time // when a report last had requests
 
-	grants []grant // in their order, of which a report may show units that were not spent
+	grants []grant // in order; a report may still show unspent units of them
 	ending int     // how many of them end when the next message has arrived
-	open   int64   // units of all grants of which no request was reported
-	past   spare   // the least of grants that are not in grants any more
-	back   []grant // whose units go back
-	owed   int64   // requests that Envoy admitted without a grant, and that are charged whether or not there is room
+	open   int64   // units of all grants for which no request was reported
+	past   spare   // the least spare of grants that have left the list
+	back   []grant // their units go back
+	owed   int64   // requests that Envoy admitted without a grant; they are charged whether or not there is room
 
 	due     time.Time // of the next push
-	waits   time.Time // until when it asks for nothing
-	denied  time.Time // until when Envoy denies everything
+	waits   time.Time // until then it asks for nothing
+	denied  time.Time // until then Envoy denies everything
 	lease   time.Duration
 	actions []*pb.RateLimitQuotaResponse_BucketAction
 }
@@ -50,7 +50,7 @@ func (st *stream) report(b *bucket, usage *pb.RateLimitQuotaUsageReports_BucketQ
 		b.used = now
 	}
 	if b.since.IsZero() {
-		if usage.GetTimeElapsed().AsDuration() == 0 { // otherwise of an earlier stream, whose grants count as spent
+		if usage.GetTimeElapsed().AsDuration() == 0 { // otherwise from an earlier stream, whose grants count as spent
 			b.owed = allowed
 		}
 		b.since, b.due = now, now
@@ -67,7 +67,7 @@ func (st *stream) report(b *bucket, usage *pb.RateLimitQuotaUsageReports_BucketQ
 	}
 }
 
-// renew decides the next assignment of a bucket. It may run beside those of other buckets.
+// renew decides the next assignment of a bucket. It may run concurrently for several buckets.
 func (st *stream) renew(b *bucket) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(st.ctx, st.Timeout)
@@ -77,7 +77,7 @@ func (st *stream) renew(b *bucket) {
 	}
 	ask := decide.Request{Domain: st.domain, Port: decide.GRPC, Lenient: true, UpTo: true, Parts: []decide.Part{{Entries: b.entries, Cost: 1}}}
 	st.correct(ctx, b, ask)
-	if began.Sub(b.used) > idle { // and reports will show what was not spent
+	if began.Sub(b.used) > idle { // reports will show what was not spent
 		b.deny(began, time.Second)
 		return
 	}
@@ -85,7 +85,7 @@ func (st *stream) renew(b *bucket) {
 		return
 	}
 	st.share(ctx, b)
-	if began.Before(b.waits) { // what it gave back is for all, too
+	if began.Before(b.waits) { // the units that it gave back are for all
 		b.due = b.waits
 		return
 	}
@@ -103,7 +103,7 @@ func (st *stream) look(ctx context.Context, b *bucket, ask decide.Request, now t
 		b.tally, err = st.Decider.Tally(&looked[0])
 	}
 	if err != nil {
-		b.lease = 0 // so that it looks again
+		b.lease = 0 // so that the bucket looks again
 		st.undecided(b, now, err)
 	}
 	return err == nil
@@ -114,7 +114,7 @@ func (st *stream) ask(ctx context.Context, b *bucket, ask decide.Request, now ti
 	lasts := ttl - min(ttl/5, delivery/2) // until the next push
 	need, part := st.wants(b, lasts)
 	b.short = part < need
-	pause := func(units float64) time.Duration { // in which its part of the room has so many units again
+	pause := func(units float64) time.Duration { // the time in which its part of the room grows by these units
 		return min(max(again, time.Duration(float64(lasts)*units/part)), max(rarely, lasts))
 	}
 	ask.Parts[0].Cost = int64(math.Ceil(min(need, part)))
@@ -138,7 +138,7 @@ func (st *stream) ask(ctx context.Context, b *bucket, ask decide.Request, now ti
 		case b.short:
 			lasts = pause(got)
 		case got < need:
-			spent := got + 1.5*math.Sqrt(got) // by then nearly always
+			spent := got + 1.5*math.Sqrt(got) // the requests by then, nearly always
 			lasts = min(lasts, max(again, time.Duration(spent/b.rate*float64(time.Second))))
 		}
 		b.due, b.waits = now.Add(lasts), now.Add(lasts)
@@ -152,7 +152,7 @@ func (st *stream) undecided(b *bucket, now time.Time, err error) {
 	}
 }
 
-// correct settles what grants were worth, and charges what Envoy admitted without one. After an error the store counts as before.
+// correct settles grants to the units they were worth, and charges what Envoy admitted without one. After an error the charges stay.
 func (st *stream) correct(ctx context.Context, b *bucket, ask decide.Request) {
 	for _, g := range b.back {
 		_ = st.Decider.Settle(ctx, g.Reservation, g.worth)
@@ -165,7 +165,7 @@ func (st *stream) correct(ctx context.Context, b *bucket, ask decide.Request) {
 	}
 }
 
-// grants reports whether a rule limits a bucket by units that can be granted. Otherwise it sets the assignment.
+// grants reports whether a rule limits a bucket and its units can be granted. If not, it sets the assignment.
 func (st *stream) grants(b *bucket, a *decide.Answer, now time.Time) bool {
 	switch {
 	case a.BannedBy != nil:
@@ -187,7 +187,7 @@ func (st *stream) grants(b *bucket, a *decide.Answer, now time.Time) bool {
 	return false
 }
 
-// entriesOf returns the entries of a bucket in the order of their keys, and the bytes of their texts.
+// entriesOf returns the entries of a bucket, sorted by key, and the bytes of their texts.
 func entriesOf(id *pb.BucketId) (entries []config.Entry, size int) {
 	for _, key := range slices.Sorted(maps.Keys(id.GetBucket())) {
 		value := id.GetBucket()[key]
@@ -196,7 +196,7 @@ func entriesOf(id *pb.BucketId) (entries []config.Entry, size int) {
 	return entries, size
 }
 
-// order puts the entries of a bucket, which have no order, in that of the first rule with their keys. Without one they stay as they are.
+// order sorts the entries of a bucket, which Envoy sends unordered, like the first rule with their keys, if there is one.
 func order(cfg *config.Config, domain string, entries []config.Entry) []config.Entry {
 	for _, rule := range cfg.Rules() {
 		var ordered []config.Entry

@@ -12,14 +12,14 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// A demand is that of all streams for a subject. The mutex of the service guards it.
+// A demand is the demand of all streams for a subject. The mutex of the service guards it.
 type demand struct {
-	streams int     // that have a bucket of it
+	streams int     // that have a bucket for the subject
 	rate    float64 // requests a second, of this instance
 	all     float64 // of all instances, at the last look
-	units   float64 // of the limit with the fewest a second, which are its pace
+	units   float64 // of the limit with the fewest units a second, which is the pace
 	pace    float64
-	rest    float64 // units left at the last decision
+	rest    float64 // units left after the last decision
 }
 
 func (st *stream) open(key string, id *pb.BucketId, entries []config.Entry) {
@@ -30,7 +30,7 @@ func (st *stream) open(key string, id *pb.BucketId, entries []config.Entry) {
 	st.demands[key], st.buckets[key] = d, &bucket{id: id, entries: entries, shared: d, used: time.Now()}
 }
 
-// forget removes a bucket. What was granted counts as spent.
+// forget removes a bucket. Its granted units count as spent.
 func (st *stream) forget(key string) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -42,20 +42,20 @@ func (st *stream) forget(key string) {
 	}
 }
 
-// turn sets the rate. The caller holds the mutex of shared.
+// turn sets the rate of a bucket. The caller holds the mutex of shared.
 func (b *bucket) turn(rate float64) {
 	b.shared.rate += rate - b.rate
 	b.rate = rate
 }
 
-// measure sets the rate of a bucket by the requests that were reported, and reports whether it is much higher than before.
+// measure sets the rate of a bucket from the reported requests, and reports whether it is much higher than before.
 func (st *stream) measure(b *bucket, now time.Time) (risen bool) {
 	n, took := float64(b.requests), now.Sub(b.since).Seconds()
 	if took < 1 {
 		return false
 	}
 	rate := n / took
-	if b.known { // a demand falls in steps, and where there is not enough for all at once to what it can be by chance
+	if b.known { // a rate falls in steps; in a shortage, at once to what chance allows
 		slow := (rate + b.rate) / 2
 		if b.short {
 			slow = min(slow, (n+2*math.Sqrt(n+1))/took)
@@ -70,14 +70,14 @@ func (st *stream) measure(b *bucket, now time.Time) (risen bool) {
 	return risen
 }
 
-// share adds the demand of the last report to that of all instances. Where there is not enough for all it looks at theirs.
+// share adds the demand of the last report to that of all instances. If there is not enough for all, it reads their demand.
 func (st *stream) share(ctx context.Context, b *bucket) {
 	if b.unreported == 0 && !b.short {
 		return
 	}
 	sum, err := b.tally.Add(ctx, b.unreported)
 	if b.unreported = 0; err != nil {
-		return // the store is away, and says so when it is asked for units
+		return // the store is down, and renew learns it from the request for units
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -85,24 +85,24 @@ func (st *stream) share(ctx context.Context, b *bucket) {
 	b.shared.all = max(all, (all+b.shared.all)/2) // a report may be late
 }
 
-// wants returns how many units a bucket needs for a time, and its part of what is left, by its part of the demand.
+// wants returns how many units a bucket needs for a time, and its part of the units left, in proportion to its demand.
 func (st *stream) wants(b *bucket, lasts time.Duration) (need, part float64) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	d := b.shared
-	if !b.known { // twice what the limit gives to each
+	if !b.known { // twice what the limit gives to each stream
 		b.turn(2 * d.pace / float64(d.streams))
 	}
 	if b.rate == 0 {
 		return 1, 1
 	}
 	all, expected := max(d.all, d.rate, b.rate), b.rate*lasts.Seconds()
-	share, plenty := b.rate/all, d.pace/all // of the limit for the demand
+	share, plenty := b.rate/all, d.pace/all // of the demand, and of the limit for the demand
 	need = expected + min(2, max(0.2, 2*(plenty-1)))*math.Sqrt(expected)
-	// A burst has a part of what the demand leaves free, of which reports give back what was not spent.
+	// A burst gets a part of the units that the demand leaves free. Units that it does not spend come back after a report.
 	need = max(1, need, share*d.units*(1-1/plenty)/16)
 	room := d.rest
-	if plenty < 1 { // it lasts for a while, so that units do not come back at once, a window later
+	if plenty < 1 { // a shortage lasts, so spread the units, which come back a window later
 		room /= 8
 	}
 	return need, max(0.01, share*max(room, 1.25*d.pace*lasts.Seconds()))

@@ -34,7 +34,7 @@ func (f fleet) granted(which int) (all, one int64) {
 	return all, one
 }
 
-// next waits until all have been granted so many units more, and returns how many these were, and those of one Envoy.
+// next waits until so many more units have been granted, and returns how many they were, and how many one Envoy got.
 func (f fleet) next(units int64, which int) (all, one int64) {
 	for before, had := f.granted(which); all < units; all, one = all-before, one-had {
 		time.Sleep(100 * time.Millisecond)
@@ -92,7 +92,7 @@ func TestUnitsAreDividedByDemand(t *testing.T) {
 	}
 }
 
-// An Envoy that comes when others have used the limit up has its share within a window, at every instance.
+// An Envoy that comes after others have used up the limit gets its share within a window, at every instance.
 func TestNobodyIsStarved(t *testing.T) {
 	for _, instances := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {

@@ -15,12 +15,12 @@ import (
 type grant struct {
 	*decide.Reservation
 	units int64
-	worth int64     // what the charge is settled to, if units go back
-	until time.Time // it is not spent afterwards
+	worth int64     // the units to settle the charge to, if units go back
+	until time.Time // Envoy does not spend it afterwards
 	spare
 }
 
-// A spare is about a grant and all later ones: how many of their charged units were not spent so far, and never will be, at least.
+// A spare counts the charged units of a grant and all later ones that were not spent so far, and at least how many never will be.
 type spare struct{ left, ever int64 }
 
 func (b *bucket) grant(made *decide.Reservation, units int64, until time.Time) {
@@ -29,8 +29,8 @@ func (b *bucket) grant(made *decide.Reservation, units int64, until time.Time) {
 	b.each(func(s *spare) { s.left += units })
 }
 
-// refund finds the units that were not spent of grants that have ended. Which grants the reported requests spent is not known: for
-// each grant they may be of it and of later ones. So every window counts at least what is spent in it.
+// refund finds the unspent units of grants that have ended. It does not know which grants the reported requests spent, so for each
+// grant it assumes that they may have spent that grant and later ones. Every window thus counts at least what is spent in it.
 func (b *bucket) refund(allowed int64, now time.Time) {
 	if b.open -= allowed; b.open < 0 {
 		b.owed, b.open = b.owed-b.open, 0
@@ -75,7 +75,7 @@ func (b *bucket) deny(now time.Time, after time.Duration) {
 	}
 }
 
-// assign sets the actions of the next message. Envoy keeps the level of a bucket of tokens, and so denies everything in between.
+// assign sets the actions of the next message. Envoy keeps the level of a token bucket, so assign denies everything between two of them.
 func (b *bucket) assign(strategy *typepb.RateLimitStrategy, ttl time.Duration) {
 	b.actions, b.denied, b.ending = nil, time.Time{}, len(b.grants)
 	if strategy.GetTokenBucket() != nil {
@@ -84,7 +84,7 @@ func (b *bucket) assign(strategy *typepb.RateLimitStrategy, ttl time.Duration) {
 	b.actions = append(b.actions, assign(b.id, strategy, ttl))
 }
 
-// end ends the assignment that Envoy has, by a message that is sent now.
+// end ends the assignment that Envoy has by a message that is sent now.
 func (b *bucket) end(now time.Time) {
 	for i := range b.grants[:b.ending] {
 		if over := now.Add(delivery); over.Before(b.grants[i].until) {

@@ -1,18 +1,18 @@
-// Package quota answers Envoy's quota protocol, envoy.service.rate_limit_quota.v3: each Envoy spends units by itself that the
-// store has charged before.
+// Package quota answers Envoy's quota protocol, envoy.service.rate_limit_quota.v3. Each Envoy by itself spends units that the
+// store charged in advance.
 //
-// A rule with a lease counts over windows that are longer by it. A grant is units that are charged, and that an Envoy may spend
-// until the lease ends: so no window holds more than the limit, over all Envoys and over calls that the store decides. The message
-// with a grant has a second (delivery) to arrive, and the rest of the lease is the time to live of the assignment.
+// A rule with a lease counts over windows that are longer by the lease. A grant is charged units that an Envoy may spend until the
+// lease ends. Over all Envoys and all calls that the store decides, no window then holds more than the limit. The message with a
+// grant has a second (delivery) to arrive, and the rest of the lease is the time to live of the assignment.
 //
 //	   charged    arrives at Envoy                       counted until charged + window + lease
 //	──────┼──────────┼─────────────────────┼──────────────────────────┼────▶ time
 //	      │          ├─ spent: its TTL ────┤
 //	      └─ at most a second              └ at most the lease after the charge
 //
-// Envoy reports every five seconds. The service does not wait for that: it renews a grant before it ends, or when the demand of the
-// last reports has used it up, and divides what is left by that demand, which instances add up in the store. What was not spent of a
-// grant goes back once reports show it.
+// Envoy reports every five seconds. The service does not wait for that. It renews a grant before it ends, or when the demand in the
+// last reports has used it up. It divides the units left by that demand, which instances add up in the store. Units of a grant that
+// were not spent go back once reports show it.
 package quota
 
 import (
@@ -40,25 +40,25 @@ import (
 	"example.com/sash/service/internal/throttle"
 )
 
-// Bounds of a service and of a stream, and times.
+// Bounds and times of a service and of a stream.
 const (
-	// MaxStreams is the most streams at once, for the server that has them.
+	// MaxStreams is the most streams at once, for the server that serves them.
 	MaxStreams = 1000
-	maxBuckets = 1000    // of a stream; others are denied, and abandoned when they are idle
+	maxBuckets = 1000    // of a stream; others are denied, and abandoned once idle
 	maxID      = 4 << 10 // bytes of a bucket's ID
 	maxReports = 10_000  // messages a second
 	maxPush    = 100     // buckets in a message
-	maxAtOnce  = 16      // of them, while the store is asked
-	// MinLease is the shortest lease of which grants are made: the delivery and a second, the shortest assignment of Envoy's.
+	maxAtOnce  = 16      // buckets, while the store decides
+	// MinLease is the shortest lease with grants: the delivery, and a second, which is Envoy's shortest assignment.
 	MinLease = 2 * time.Second
 	delivery = time.Second
 	gather   = 10 * time.Millisecond // between two messages
 	again    = 100 * time.Millisecond
 	rarely   = 5 * time.Second
-	silence  = 15 * time.Second // without a report, after which a stream gets no grants
-	idle     = 12 * time.Second // without a request, after which a bucket is abandoned
+	silence  = 15 * time.Second // without a report: then a stream gets no grants
+	idle     = 12 * time.Second // without a request: then a bucket is abandoned
 	standing = 10 * time.Second // an assignment that charges nothing
-	patience = 10 * time.Second // in which a grant may go back
+	patience = 10 * time.Second // the time in which a grant may go back
 )
 
 // Method is the method of the protocol.
@@ -73,10 +73,10 @@ type Service struct {
 	Log     *slog.Logger
 
 	log   throttle.Log
-	ended <-chan struct{} // streams end then
+	ended <-chan struct{} // closed when streams must end
 
 	mu      sync.Mutex
-	demands map[string]*demand // guarded by mu, with what is in them: of subjects, by the key of their bucket
+	demands map[string]*demand // guarded by mu, with its values: by the key of a bucket
 }
 
 // Register registers the service. Its streams end when ended is closed.
@@ -88,16 +88,16 @@ func (s *Service) Register(server grpc.ServiceRegistrar, ended <-chan struct{}) 
 
 type stream struct {
 	*Service
-	ctx     context.Context // of the stream, with its caller
+	ctx     context.Context // the stream's, with its caller
 	domain  string
 	buckets map[string]*bucket
 	heard   time.Time                                 // when it took the last report
 	sent    time.Time                                 // the last push
-	others  []*pb.RateLimitQuotaResponse_BucketAction // of buckets beyond the bounds
+	others  []*pb.RateLimitQuotaResponse_BucketAction // for buckets beyond the bounds
 }
 
-// StreamRateLimitQuotas implements the protocol. It ends with UNAVAILABLE when the service does, UNAUTHENTICATED and
-// PERMISSION_DENIED for a caller without the right, and INVALID_ARGUMENT for another domain.
+// StreamRateLimitQuotas implements the protocol. It ends with UNAVAILABLE when the service stops, with
+// UNAUTHENTICATED or PERMISSION_DENIED for a caller without the right, and with INVALID_ARGUMENT for another domain.
 func (s *Service) StreamRateLimitQuotas(envoy pb.RateLimitQuotaService_StreamRateLimitQuotasServer) error {
 	ctx, end := context.WithCancel(envoy.Context())
 	defer end()
@@ -112,7 +112,7 @@ func (s *Service) StreamRateLimitQuotas(envoy pb.RateLimitQuotaService_StreamRat
 		<-time.After(time.Second / maxReports)
 		asked := time.Now()
 		m, err := envoy.Recv()
-		if now := time.Now(); now.Sub(asked) > gather { // otherwise it may have waited since the one before
+		if now := time.Now(); now.Sub(asked) > gather { // otherwise the report may have waited since the one before
 			came = now
 		}
 		return report{m, came}, err
@@ -120,7 +120,7 @@ func (s *Service) StreamRateLimitQuotas(envoy pb.RateLimitQuotaService_StreamRat
 	return st.run(reports, failed, envoy.Send)
 }
 
-// A report is a message of Envoy's, which has not come before an instant.
+// A report is a message from Envoy, and an instant before which it has not come.
 type report struct {
 	*pb.RateLimitQuotaUsageReports
 	came time.Time
@@ -170,7 +170,7 @@ func (st *stream) run(reports <-chan report, failed <-chan error, send func(*pb.
 	}
 }
 
-// permit returns an error if the caller may not decide, or not any more: the file of --access may have changed.
+// permit returns an error if the caller may not decide, or may no longer, because the file of --access has changed.
 func (st *stream) permit() error {
 	caller, err := st.Access.Call(st.ctx)
 	if err == nil {
@@ -197,7 +197,7 @@ func (st *stream) take(m report) error {
 		switch known := st.buckets[key] != nil; {
 		case !known && (size > maxID || len(st.buckets) >= maxBuckets):
 			st.log.Log(slog.LevelWarn, "a stream of quota has too many buckets: Envoy denies the others", "buckets", len(st.buckets), "domain", st.domain)
-			action := abandon(usage.GetBucketId()) // so that Envoy reports it no more
+			action := abandon(usage.GetBucketId()) // so that Envoy no longer reports it
 			if usage.GetNumRequestsAllowed()+usage.GetNumRequestsDenied() > 0 {
 				action = assign(usage.GetBucketId(), blanket(false), standing)
 			}
@@ -211,7 +211,7 @@ func (st *stream) take(m report) error {
 	return nil
 }
 
-// push returns the assignments that are due. If it takes so long that grants could arrive late, it denies everything instead.
+// push returns the assignments that are due. If it takes so long that grants could arrive late, it returns denials instead.
 func (st *stream) push() (actions []*pb.RateLimitQuotaResponse_BucketAction) {
 	n := min(len(st.others), maxPush)
 	actions, st.others = slices.Clone(st.others[:n]), st.others[n:]
@@ -243,7 +243,7 @@ func (st *stream) push() (actions []*pb.RateLimitQuotaResponse_BucketAction) {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		panic(err) // in the goroutine of the stream, which ends with it
+		panic(err) // in the goroutine of the stream, which ends with the panic
 	}
 	now := time.Now()
 	for _, b := range due {

@@ -132,7 +132,7 @@ func TestNoWindowHasMoreThanTheLimit(t *testing.T) {
 	}
 }
 
-// Buckets that no rule limits are admitted, as by the filter that asks for each request; those whose units cannot be granted are denied.
+// Buckets that no rule limits are admitted, as by the filter that calls for each request. Buckets whose units cannot be granted are denied.
 func TestWhatHasNoGrants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begin(t, rules)
@@ -154,7 +154,7 @@ func TestWhatHasNoGrants(t *testing.T) {
 	})
 }
 
-// A bucket without requests is abandoned, and what it was granted and did not spend goes back.
+// A bucket without requests is abandoned, and its granted units that were not spent go back.
 func TestIdleBucketsAreAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := begin(t, rules)

@@ -15,9 +15,9 @@ import (
 	"example.com/sash/service/internal/conns"
 )
 
-// Bytes that a connection holds, and that all hold beyond firstBuffer of commands without an end and of replies not taken.
+// Bytes of a connection, and beyond firstBuffer of all connections, for unfinished commands and for replies that clients have not taken.
 const (
-	firstBuffer = 4 << 10  // for commands that come; it grows up to maxCommand, and shrinks when it is empty
+	firstBuffer = 4 << 10  // for arriving commands; it grows up to maxCommand, and shrinks when it is empty
 	mostReplies = 32 << 10 // that wait for the end of a pipeline before they are sent
 	mostHeld    = 32 << 20 // no address holds more than it leaves free
 )
@@ -29,11 +29,11 @@ type conn struct {
 	net     net.Conn // known, or TLS over it
 	session session
 
-	party string // that shares held with others
-	taken int64  // of held, for buf
+	party string // the party that shares held with others
+	taken int64  // bytes of held that buf takes
 
 	buf   []byte // what has come and is not answered
-	wrong error  // what follows buf cannot be read
+	wrong error  // why what follows buf cannot be read
 	out   reply
 }
 
@@ -61,8 +61,8 @@ func (c *conn) run(ctx context.Context) {
 	}
 }
 
-// next returns the commands that have arrived whole, at least one, and the bytes behind them. They are valid until keep. It
-// returns no more than are decided together: in memory a short command is forty times as long as what was sent.
+// next returns the commands that have arrived whole, at least one, and the bytes behind them. They are valid until keep.
+// It returns no more commands than are decided together, because a short command takes forty times its length in memory.
 func (c *conn) next() (cmds [][][]byte, rest []byte, err error) {
 	var began time.Time
 	for {
@@ -97,7 +97,7 @@ func (c *conn) next() (cmds [][][]byte, rest []byte, err error) {
 	}
 }
 
-// keep makes rest, which is the end of the buffer, all that is in it.
+// keep makes rest, the end of the buffer, its whole contents.
 func (c *conn) keep(rest []byte) {
 	if len(rest) == 0 && cap(c.buf) > firstBuffer {
 		c.held.Give(c.party, c.taken)
@@ -109,7 +109,7 @@ func (c *conn) keep(rest []byte) {
 
 func (c *conn) fill(deadline time.Time) error {
 	if len(c.buf) == cap(c.buf) {
-		// A command that has not come whole is shorter than maxCommand, or rejected.
+		// An incomplete command is shorter than maxCommand, or rejected.
 		if err := c.take(len(c.buf)); err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func (c *conn) fill(deadline time.Time) error {
 	return err
 }
 
-// take takes bytes of the share of the connection's address. The error ends the connection.
+// take takes bytes from the share of the connection's address. The error ends the connection.
 func (c *conn) take(n int) error {
 	if n == 0 || c.held.Take(c.party, int64(n)) {
 		return nil
@@ -159,7 +159,7 @@ func (c *conn) flush() error {
 	return err
 }
 
-// recovered is deferred by what answers a command behind a number of bytes. It answers ERR after a panic.
+// recovered is deferred while a command is answered. After a panic it answers ERR, in place of what out has beyond before bytes.
 func (c *conn) recovered(out *reply, before int) {
 	if p := recover(); p != nil {
 		c.Log.Error("answering a command panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -176,13 +176,13 @@ const (
 	maxHeader  = 16 // bytes of the line before a command or an argument
 )
 
-// A mistake in the protocol ends a connection: what follows cannot be read.
+// A mistake is an error in the protocol. It ends the connection, because what follows cannot be read.
 type mistake string
 
-// Error says what is wrong, in the words of Redis.
+// Error returns what is wrong, in the words of Redis.
 func (m mistake) Error() string { return "Protocol error: " + string(m) }
 
-// frame returns the command that b begins with, which may be empty, and its length: 0 if it is not whole. The error is a mistake.
+// frame returns the command at the start of b, which may be empty, and its length, or 0 if it is incomplete. The error is a mistake.
 func frame(b []byte) (args [][]byte, n int, err error) {
 	if len(b) == 0 {
 		return nil, 0, nil
@@ -219,7 +219,7 @@ func frame(b []byte) (args [][]byte, n int, err error) {
 	return args, at, nil
 }
 
-// header reads the line with a number at b[at], and returns where the next one begins: 0 if it is not whole, or wrong.
+// header reads the number in the line at b[at], and returns where the next line begins. Next is 0 if the line is incomplete or invalid.
 func header(b []byte, at, most int, of string) (n, next int, err error) {
 	digits, _, whole := bytes.Cut(b[at+1:min(len(b), at+maxHeader)], []byte("\r\n"))
 	rest := string(bytes.TrimLeft(digits, "0123456789"))
@@ -233,8 +233,8 @@ func header(b []byte, at, most int, of string) (n, next int, err error) {
 	return int(size), at + 1 + len(digits) + 2, nil
 }
 
-// frameLine is frame for a command without lengths. Health checks of load balancers send PING so. No other command comes
-// this way, because a page in a browser can have lines sent to any port.
+// frameLine is frame for a command without lengths, such as the PING of a load balancer's health check. No other
+// command comes this way, because a web page can make a browser send lines to any port.
 func frameLine(b []byte) (args [][]byte, n int, err error) {
 	line, _, whole := bytes.Cut(b[:min(len(b), maxHeader)], []byte("\n"))
 	if !whole && len(b) < maxHeader {

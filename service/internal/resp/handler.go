@@ -36,10 +36,10 @@ type Handler struct {
 type Options struct {
 	Timeout time.Duration   // bounds one decision; zero is one second
 	MaxWait time.Duration   // bounds WITHIN; zero is not at all
-	Tokens  *wire.Tokens    // those of reservations; nil is some of this handler's own
+	Tokens  *wire.Tokens    // for reservations; nil is tokens of this handler's own
 	Access  *access.Gate    // which callers may decide; nil is all
-	Stats   *stats.Registry // counts commands that are wrong, and faults; nil counts nowhere
-	Log     *slog.Logger    // gets the store's failures, at most one a second; nil is slog.Default
+	Stats   *stats.Registry // counts invalid commands and faults; nil counts nowhere
+	Log     *slog.Logger    // gets failures of the store, at most one a second; nil is slog.Default
 }
 
 // New returns a handler. A nil opts is the default.
@@ -52,12 +52,12 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	return h
 }
 
-// A refusal is why a command has no other answer: an error of RESP, which begins with a code.
+// A refusal is an error reply, for a command that has no other answer. It begins with a code.
 type refusal struct {
 	code, text string
 }
 
-// Error is the error as RESP has it.
+// Error returns the error as RESP writes it.
 func (r *refusal) Error() string { return r.code + " " + r.text }
 
 func wrong(text string) *refusal { return &refusal{"ERR", text} }
@@ -66,7 +66,7 @@ func wrongArity(command string) *refusal {
 	return wrong("wrong number of arguments for '" + strings.ToLower(command) + "' command")
 }
 
-// refusal returns the refusal of a command that got no decision, with what a silent store means for it.
+// refusal returns the error reply to a command that got no decision. Silent says what a store that does not answer means for it.
 func (h *Handler) refusal(err error, silent *wire.Silence) *refusal {
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		return refused
@@ -85,12 +85,12 @@ func (h *Handler) refusal(err error, silent *wire.Silence) *refusal {
 }
 
 type decision struct {
-	subject string                                      // commands with the same one are in order
+	subject string                                      // commands with the same subject stay in order
 	silent  *wire.Silence                               // what a store that does not answer means for it
 	make    func(ctx context.Context, out *reply) error // writes a reply unless it returns an error
 }
 
-// parse reads a command that requests units, by its own options (takes) and those of all. The reply is the decision of by.
+// parse reads a command that requests units. It accepts the options in takes beside those of all commands. By makes the reply.
 func (c *conn) parse(args [][]byte, silent *wire.Silence, by wire.Way, takes ...string) (decision, error) {
 	req, err := c.parseRequest(args, access.Decide, takes...)
 	if err != nil {
@@ -110,7 +110,7 @@ func allow(c *conn, args [][]byte) (decision, error) {
 	return c.parse(args, &wire.Undecided, wire.Decide, "ID", "AND", "OR")
 }
 
-// book reads SASH.BOOK: a command that waits for its turn, which its reply says.
+// book reads SASH.BOOK, which books a turn at most WITHIN away. The reply says when the turn comes.
 func book(c *conn, args [][]byte) (decision, error) {
 	return c.parse(args, &wire.Undecided, func(ctx context.Context, engine *decide.Decider, req *decide.Request) (wire.Decision, error) {
 		if req.Within == 0 {
@@ -143,7 +143,7 @@ func settle(c *conn, args [][]byte) (decision, error) {
 	})
 }
 
-// extend reads SASH.EXTEND token. The reply is the token that takes its place.
+// extend reads SASH.EXTEND token. The reply is a new token for the reservation.
 func extend(c *conn, args [][]byte) (decision, error) {
 	return c.ofToken(args[0], &wire.Unextended, func(ctx context.Context, token string, permit func(string) error, out *reply) error {
 		extended, err := c.handler.opts.Tokens.Extend(ctx, c.handler.decider, token, permit)
@@ -154,7 +154,7 @@ func extend(c *conn, args [][]byte) (decision, error) {
 	})
 }
 
-// ofToken returns what do makes of the token of a reservation, for a caller who may decide in some domain. Commands on one token are in order.
+// ofToken makes a decision from the token of a reservation by do, for a caller who may decide somewhere. Commands on one token stay in order.
 func (c *conn) ofToken(arg []byte, silent *wire.Silence,
 	do func(ctx context.Context, token string, permit func(domain string) error, out *reply) error) (decision, error) {
 	caller, err := c.permit("", access.Decide)
@@ -168,7 +168,7 @@ var notReset = wire.Silence{
 	NotAsked: "the store was not asked: nothing was reset; send this again",
 }
 
-// reset answers SASH.RESET. It gives back the charges of any caller, and so needs the right to refund.
+// reset answers SASH.RESET. It needs the right to refund, because it gives back the charges of any caller.
 func reset(ctx context.Context, c *conn, args [][]byte) error {
 	req, err := c.parseRequest(args, access.Refund)
 	if err == nil && !req.Parts[0].ByRule {
@@ -189,7 +189,7 @@ func reset(ctx context.Context, c *conn, args [][]byte) error {
 // allCharges are limits that count whatever a key was charged.
 var allCharges = []sash.Limit{{Units: sash.MaxUnits, Window: sash.MaxWindow}}
 
-// del answers DEL and UNLINK key [key …], of keys that bring their limits along, with how many of them the store had.
+// del answers DEL and UNLINK key [key …] with how many of the keys the store had. The keys are those of commands with LIMIT.
 func del(ctx context.Context, c *conn, args [][]byte) error {
 	if _, err := c.permit(decide.OfRequest, access.Refund|access.Override); err != nil {
 		return err
@@ -202,7 +202,7 @@ func del(ctx context.Context, c *conn, args [][]byte) error {
 	there := int64(0)
 	for _, key := range args {
 		req := decide.Given(string(key), allCharges, nil)
-		ctx, cancel := context.WithTimeout(ctx, c.handler.opts.Timeout) // of each key: there may be many
+		ctx, cancel := context.WithTimeout(ctx, c.handler.opts.Timeout) // for each key: there may be many
 		answers, err := c.handler.decider.Peek(ctx, req)
 		if err == nil {
 			err = c.handler.decider.ResetFor(ctx, req)
@@ -219,7 +219,7 @@ func del(ctx context.Context, c *conn, args [][]byte) error {
 	return nil
 }
 
-// cellError has the words of redis-cell. They have no code.
+// cellError returns an error in the words of redis-cell, which have no code.
 func cellError(text string) *refusal { return &refusal{"Cell", "error: " + text} }
 
 // throttled reads CL.THROTTLE key max_burst count period [quantity] of redis-cell. Its window slides: see slidingLimit.
@@ -256,9 +256,9 @@ func throttled(c *conn, args [][]byte) (decision, error) {
 	}}, nil
 }
 
-// slidingLimit returns the limit of CL.THROTTLE: as many units as redis-cell admits at once, max_burst and one, in the time
-// in which it admits as many again, at count in a period of seconds. So no window has more, the rate over a long time is
-// the same, and callers that are evenly as fast as the rate are never refused. The window is rounded up.
+// slidingLimit returns the limit of CL.THROTTLE. Its units are what redis-cell admits at once, max_burst and one. Its
+// window, rounded up, is the time in which redis-cell admits as many again, at count in a period of seconds. So no
+// window has more, the rate over a long time is the same, and a caller that keeps evenly to the rate is never refused.
 func slidingLimit(maxBurst, count, period int64) (sash.Limit, error) {
 	switch {
 	case maxBurst < 0 || maxBurst >= sash.MaxUnits:
@@ -283,8 +283,8 @@ func slidingLimit(maxBurst, count, period int64) (sash.Limit, error) {
 	return sash.Limit{Units: maxBurst + 1, Window: time.Duration(window) * time.Microsecond}, nil
 }
 
-// throttle answers with the five integers of redis-cell. A quantity of 0 charges nothing. One above the limit never fits:
-// retry_after is -1. Seconds are rounded up, so that a caller that waits for them is not too early.
+// throttle answers with the five integers of redis-cell. A quantity of 0 charges nothing. A quantity above the limit
+// never fits, so its retry_after is -1. Seconds are rounded up, so that a caller that waits for them is not too early.
 func (h *Handler) throttle(ctx context.Context, req decide.Request, limit, quantity int64, out *reply) error {
 	var answers []decide.Answer
 	var err error
@@ -318,13 +318,13 @@ func (h *Handler) throttle(ctx context.Context, req decide.Request, limit, quant
 // A question is a command that requests units, while it is read.
 type question struct {
 	takes []string          // the names of its options
-	given map[string]string // options that are not those of one subject
+	given map[string]string // options of the whole command, not of one subject
 	need  access.Right
 	req   decide.Request
 }
 
-// subject reads a name, which with ENTRY is a domain and with LIMIT a key, and options in any order with their values. It returns the
-// arguments from AND or OR on.
+// subject reads a name and options with their values, in any order. The name is a domain with ENTRY and a key with
+// LIMIT. It returns the arguments from AND or OR on.
 func (q *question) subject(args [][]byte) (rest [][]byte, err error) {
 	name := string(args[0])
 	var entries []config.Entry
@@ -383,8 +383,8 @@ func (q *question) add(name string, entries []config.Entry, limits []sash.Limit,
 	return nil
 }
 
-// parseRequest reads a subject, or several with AND or OR between them. The error is a refusal, or says which right the caller lacks:
-// need, or the right to bring limits along.
+// parseRequest reads a subject, or several with AND or OR between them. The error is a refusal, or says which right
+// the caller lacks: need, or the right to set a limit.
 func (c *conn) parseRequest(args [][]byte, need access.Right, takes ...string) (req decide.Request, err error) {
 	for _, arg := range args {
 		if !utf8.Valid(arg) {
@@ -446,7 +446,7 @@ func checkSubject(name string, entries []config.Entry, limits []sash.Limit) erro
 	return nil
 }
 
-// checkKey returns what is wrong with a key. An empty one is most likely a variable that a program did not set.
+// checkKey returns what is wrong with a key. An empty key is most likely a variable that a program did not set.
 func checkKey(key string) error {
 	switch {
 	case strings.TrimSpace(key) == "":

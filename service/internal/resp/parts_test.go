@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Commands on several subjects charge all of them or none with AND, and with OR the one with most room. The reply says which it is about.
+// With AND, commands on several subjects charge all or none; with OR, the one with the most room. The reply says which one.
 func TestCommandsOnSeveralSubjects(t *testing.T) {
 	p := open(t, everything)
 	c := p.connect(t)
@@ -49,7 +49,7 @@ func TestCommandsOnSeveralSubjects(t *testing.T) {
 	long.begins("SASH.ALLOW key LIMIT 2/1m AND other LIMIT 1/48h", "-NOAUTH ") // the right of the second one, too
 }
 
-// A token settles all subjects of a reservation, and of slots in flight it is extended and given back.
+// A token settles all subjects of a reservation. A token of slots in flight can be extended and given back.
 func TestReservationsOfSeveralSubjects(t *testing.T) {
 	p := open(t, everything)
 	c := p.connect(t)

@@ -16,8 +16,8 @@ const (
 	maxGoroutines = 1024 // goroutines, shared by clients; further commands of a pipeline are decided one after the other
 )
 
-// answer answers commands in their order, and reports whether the connection stays. Successive commands that ask the store are
-// decided concurrently, so that they share a round trip; those on one subject are decided one after the other.
+// answer answers commands in order, and reports whether the connection stays open. Successive commands that ask the store
+// are decided concurrently, so that they share a round trip. Commands on one subject are decided one after the other.
 func (c *conn) answer(ctx context.Context, cmds [][][]byte) (stays bool) {
 	for len(cmds) > 0 {
 		if len(c.out.b) > mostReplies && c.flush() != nil {
@@ -73,7 +73,7 @@ func (c *conn) perform(ctx context.Context, of command, args [][]byte) {
 	}
 }
 
-// prepare reads a command that asks the store. What is wrong with it has its place among the other replies.
+// prepare reads a command that asks the store. If the command is wrong, its decision replies with the error.
 func (c *conn) prepare(of command, args [][]byte) (d decision) {
 	var panicked reply
 	d.make = func(_ context.Context, out *reply) error { out.b = append(out.b, panicked.b...); return nil }
@@ -118,7 +118,7 @@ func (c *conn) decideBatch(ctx context.Context, all []decision) {
 	var others sync.WaitGroup
 	client := c.session.name
 	for _, lane := range lanes[1:] {
-		if !c.handler.slots.Take(client, 1) { // it has its share
+		if !c.handler.slots.Take(client, 1) { // the client has its share
 			inOrder(lane)
 			continue
 		}
@@ -134,7 +134,7 @@ func (c *conn) decideBatch(ctx context.Context, all []decision) {
 	}
 }
 
-// find returns the command of arguments. The error, of an unknown one or of too few arguments, has the words of Redis.
+// find returns the command that the arguments name. If it is unknown or has too few arguments, the error has the words of Redis.
 func find(args [][]byte) (command, error) {
 	name := string(args[0])
 	of, ok := commands[strings.ToLower(name)]
@@ -152,14 +152,14 @@ type command struct {
 	least int // arguments, its name included
 	// run answers at once, and may change the session.
 	run func(ctx context.Context, c *conn, args [][]byte) error
-	// decides reads a command that asks the store, which may be answered beside others.
+	// decides reads a command that asks the store. The command may be decided concurrently with others.
 	decides func(c *conn, args [][]byte) (decision, error)
-	now     bool // it is answered at once behind MULTI, too
-	settles bool // it is not decided beside commands that do not, which may be on the same subject
+	now     bool // answered at once even after MULTI
+	settles bool // not decided beside commands that do not settle, which may be on the same subject
 }
 
 var commands = map[string]command{
-	"cl.throttle":  {decides: throttled}, // which counts its arguments itself
+	"cl.throttle":  {decides: throttled}, // counts its arguments itself
 	"sash.allow":   {least: 4, decides: allow},
 	"sash.book":    {least: 4, decides: book},
 	"sash.extend":  {least: 2, decides: extend, settles: true},

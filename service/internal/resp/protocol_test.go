@@ -58,7 +58,7 @@ func TestHealthChecksSendLines(t *testing.T) {
 	c.gets("PONG", "PONG", "OK")
 }
 
-// The buffer of a connection does not grow with what is sent over it, also where no read ends at the end of a command.
+// The buffer of a connection does not grow with what is sent over it, even if no read ends at the end of a command.
 func TestTheBufferOfAConnectionIsBounded(t *testing.T) {
 	c := &conn{serving: &serving{Server: Server{held: conns.NewShare(mostHeld)}}}
 	command := encode("ECHO", strings.Repeat("x", 3001))

@@ -27,7 +27,7 @@ func (r *reply) text(s string) {
 func (r *reply) status(s string) { r.line('+', s) }
 func (r *reply) number(n int64)  { r.list(':', n) }
 
-// list begins what has a number of parts: a list (*), a map (%), or the bytes of a text ($).
+// list begins a value with n parts: a list (*), a map (%), or the bytes of a text ($).
 func (r *reply) list(kind byte, n int64) {
 	r.b = append(strconv.AppendInt(append(r.b, kind), n, 10), "\r\n"...)
 }
@@ -52,8 +52,8 @@ func (r *reply) object(all []field) {
 	}
 }
 
-// value writes null, a text, a number, a bool as 1 or 0, which programs in every language can add and compare, limits, or
-// seconds: a decimal exact to the microsecond, as a double or a text.
+// value writes null, a text, a number, a bool, limits or seconds. A bool is 1 or 0, which programs in every language
+// can add and compare. Seconds are a decimal exact to the microsecond, as a double or a text.
 func (r *reply) value(of any) {
 	switch v := of.(type) {
 	case nil:

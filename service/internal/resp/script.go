@@ -13,7 +13,7 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// Bounds of scripts. The port has only those that call CL.THROTTLE, as programs do whose client sends no commands of modules.
+// Bounds of scripts. The port runs only scripts that call CL.THROTTLE, for programs whose client sends no commands of modules.
 const (
 	maxScript   = 1 << 10 // bytes
 	mostScripts = 128     // that the port remembers
@@ -49,7 +49,7 @@ func parseScript(script string) (all []operand, err error) {
 	return all[1:], nil
 }
 
-// scripts are those that clients have sent, by the SHA-1 that names them. When they are too many, all are forgotten.
+// scripts holds the scripts that clients have sent, by their SHA-1. When there are too many, it forgets all.
 type scripts struct {
 	mu    sync.Mutex
 	known map[string][]operand
@@ -92,7 +92,7 @@ func evalSHA(c *conn, args [][]byte) (decision, error) {
 	return decision{}, &refusal{"NOSCRIPT", "No matching script. Please use EVAL."}
 }
 
-// throttledBy reads CL.THROTTLE with the operands of a script, whose errors have the words of Redis.
+// throttledBy reads CL.THROTTLE with the operands of a script. Its errors have the words of Redis.
 func (c *conn) throttledBy(call []operand, args [][]byte) (decision, error) {
 	keys, err := strconv.Atoi(string(args[0]))
 	if err != nil || keys < 0 || keys > len(args)-1 {

@@ -54,7 +54,7 @@ func TestScriptsThatCallThrottle(t *testing.T) {
 	}
 }
 
-// The port knows the scripts that callers with the right to bring limits along have sent, and no more than a number of them.
+// The port remembers the scripts of callers with the right to set limits, up to a bound.
 func TestScriptsAreKnownByTheirSum(t *testing.T) {
 	p := open(t, everything)
 	c := p.connect(t)
@@ -82,7 +82,7 @@ func TestScriptsAreKnownByTheirSum(t *testing.T) {
 	stranger.is("SCRIPT EXISTS "+sum, "[0]")
 }
 
-// DEL forgets what keys were charged that brought their limits along, and says how many it had.
+// DEL forgets what was charged to keys of commands with LIMIT, and says how many of them it had.
 func TestDelForgetsKeys(t *testing.T) {
 	p := open(t, everything)
 	c := p.connect(t)
@@ -111,7 +111,7 @@ func TestDelForgetsKeys(t *testing.T) {
 	open(t, "anonymous: {allow: [decide, override]}\n").connect(t).begins("DEL a", "-NOAUTH Authentication required. not authenticated: callers without a token may not give units back")
 }
 
-// A script that is read has the operands that it is written from, and every other text is an error.
+// A script parses to the operands from which it was written, and every other text is an error.
 func FuzzScript(f *testing.F) {
 	f.Add("return redis.call('CL.THROTTLE', KEYS[1], ARGV[1], \"15\", 30, 60)")
 	f.Add("return redis.pcall('cl.throttle');")

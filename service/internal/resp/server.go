@@ -1,5 +1,5 @@
-// Package resp answers RESP, the protocol of Redis, to the clients of Redis in any language: CL.THROTTLE as the module
-// redis-cell has it, the commands of SASH, and what clients send to connect. docs/resp.md describes them.
+// Package resp answers RESP, the protocol of Redis, to Redis clients in any language: CL.THROTTLE as in the module
+// redis-cell, the commands of SASH, and the commands with which clients connect. docs/resp.md describes them.
 package resp
 
 import (
@@ -27,14 +27,14 @@ const (
 	idleTime      = time.Hour
 	quietTime     = 2 * time.Second
 	graceTime     = 10 * time.Second
-	leaveTime     = 8 * time.Second // of graceTime, after which a connection ends with the reply to what has come
+	leaveTime     = 8 * time.Second // the part of graceTime after which a connection ends, behind the replies to what has come
 	acceptPause   = 50 * time.Millisecond
 )
 
-// A Server is how a port answers RESP. The zero value answers without TLS, and logs nothing.
+// A Server configures how a port answers RESP. The zero value answers without TLS, and logs nothing.
 type Server struct {
 	TLS         *tls.Config  // nil is plain text
-	Connections conns.Bounds // a nil Log is that of the server
+	Connections conns.Bounds // a nil Log means the server's
 	Log         *slog.Logger // for operators; nil is none
 
 	writeTimeout time.Duration // for a client to take its replies; zero is writeTime
@@ -46,14 +46,14 @@ type serving struct {
 	handler *Handler
 	known   *conns.Listener
 	failed  throttle.Log
-	leaving atomic.Bool // connections end with the reply to what has come
+	leaving atomic.Bool // connections end behind the replies to what has come
 	ids     atomic.Int64
 	open    sync.WaitGroup
 }
 
-// Serve answers on a listener until the context ends. Then it takes no new connections. Those on which nothing is sent
-// for two seconds are closed, and after eight seconds each one is closed behind the replies to what has come. Serve
-// returns nil when all are closed, and an error if that takes more than ten seconds. The listener is closed in any case.
+// Serve answers on a listener until the context ends. Then it takes no new connections. It closes connections on which
+// nothing is sent for two seconds, and after eight seconds closes each one behind the replies to what has come. Serve
+// returns nil when all are closed, and an error if that takes more than ten seconds. It closes the listener in any case.
 func (s Server) Serve(ctx context.Context, listener net.Listener, handler *Handler) error {
 	s.Log = cmp.Or(s.Log, slog.New(slog.DiscardHandler))
 	s.Connections.Log = cmp.Or(s.Connections.Log, s.Log)

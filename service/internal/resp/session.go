@@ -11,7 +11,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// speaks is the version of Redis whose commands to connect the port has. Clients compare it with what they need.
+// speaks is the version of Redis whose connection commands the port has. Clients compare it with the version that they need.
 const speaks = "7.0.0"
 
 type session struct {
@@ -19,8 +19,8 @@ type session struct {
 	from  net.Addr
 	cert  *x509.Certificate // of the client, verified; nil is none
 	token string
-	name  string // of the client among those that have turns
-	wrong int    // tokens that were not known
+	name  string // under which the client takes turns with others
+	wrong int    // unknown tokens so far
 	multi transaction
 	quit  bool
 }
@@ -28,7 +28,7 @@ type session struct {
 // mostWrong bounds the wrong tokens of a connection, so that guessing costs more than the guess.
 const mostWrong = 10
 
-// permit returns the caller if it has a right in a domain. It looks at each command, because the file of callers may change.
+// permit returns the caller if it has a right in a domain. Each command calls it, because the file of callers may change.
 func (c *conn) permit(domain string, need access.Right) (*access.Caller, error) {
 	caller, err := c.handler.opts.Access.Login(c.session.token, c.session.cert, c.session.from)
 	if err != nil {
@@ -45,7 +45,7 @@ func word(args [][]byte) string {
 	return strings.ToUpper(string(args[0]))
 }
 
-// login takes a token, of the user default or of the client in the file of callers. Too many wrong ones end the connection.
+// login takes a token, of the user default or of the client in the file of callers. Too many wrong tokens end the connection.
 func (c *conn) login(user, token string) error {
 	if token != "" {
 		caller, err := c.handler.opts.Access.Login(token, c.session.cert, c.session.from)
@@ -77,7 +77,7 @@ func auth(_ context.Context, c *conn, args [][]byte) error {
 	return c.ok(c.login(user, string(args[len(args)-1])))
 }
 
-// hello answers HELLO [2|3 [AUTH user token] [SETNAME name]]. After an error nothing is changed. Nobody reads the name.
+// hello answers HELLO [2|3 [AUTH user token] [SETNAME name]]. An error changes nothing. The port ignores the name.
 func hello(_ context.Context, c *conn, args [][]byte) error {
 	version, user, token, login := int64(2), "", "", false
 	if c.out.v3 {
@@ -114,7 +114,7 @@ func hello(_ context.Context, c *conn, args [][]byte) error {
 
 func client(_ context.Context, c *conn, args [][]byte) error {
 	switch sub := word(args); sub {
-	case "SETINFO", "SETNAME", "NO-EVICT", "NO-TOUCH", "TRACKING": // no reply here is one to cache, so nothing is tracked
+	case "SETINFO", "SETNAME", "NO-EVICT", "NO-TOUCH", "TRACKING": // no reply here can be cached, so nothing is tracked
 		return c.ok(nil)
 	case "ID":
 		c.out.number(c.session.id)

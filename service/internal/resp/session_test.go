@@ -42,7 +42,7 @@ func TestClientsConnectWithoutComplaint(t *testing.T) {
 	c.begins("GET key", "-ERR unknown command 'GET'")
 	c.is("ECHO", "-ERR wrong number of arguments for 'echo' command")
 	c.is("AUTH anything", "OK") // as the other ports ignore a token without a file of callers
-	c.begins("CL.THROTTLE key 15 30 60", "-NOPERM not allowed: no caller may bring a limit along in a request: start sash serve with --access FILE")
+	c.begins("CL.THROTTLE key 15 30 60", "-NOPERM not allowed: no caller may set a limit in a request: start sash serve with --access FILE")
 	c.is("QUIT", "OK")
 	if text, err := readReply(c.in); err == nil {
 		t.Errorf("after QUIT: %q", text)
@@ -108,7 +108,7 @@ func TestWindowsThatCommandsBringAlongEndAtADay(t *testing.T) {
 	} {
 		if got := c.do(command); strings.HasPrefix(got, "[") != within {
 			t.Errorf("%s: %s", command, got)
-		} else if !within && !strings.Contains(got, "callers without a token may not bring a limit along with a window of more than a day") {
+		} else if !within && !strings.Contains(got, "callers without a token may not set a limit with a window of more than a day") {
 			t.Errorf("%s: %s", command, got)
 		}
 		may.begins(command, "[")

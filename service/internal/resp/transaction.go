@@ -7,25 +7,25 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// mostQueued bounds the bytes of the commands between MULTI and EXEC, with what each argument takes in memory beside its own.
+// mostQueued bounds the bytes of the commands between MULTI and EXEC. Each argument counts with its overhead of argumentHas bytes.
 const (
 	mostQueued  = 256 << 10
 	argumentHas = 24
 )
 
-// A transaction is the commands between MULTI and EXEC, which are answered together, one after the other like a pipeline.
+// A transaction is the commands between MULTI and EXEC. EXEC answers them one after the other, like a pipeline.
 type transaction struct {
 	open   bool
-	wrong  bool // a command could not be queued: EXEC answers none
+	wrong  bool // a command could not be queued, so EXEC answers none
 	queued [][][]byte
 	due    [][][]byte // what EXEC has begun to answer
-	taken  int64      // of the connection's share, until all are answered
+	taken  int64      // bytes of the connection's share, until all are answered
 }
 
 // enqueue keeps a command for EXEC, unless err says what is wrong with it. The error ends the connection.
 func (c *conn) enqueue(args [][]byte, err error) error {
 	m, size := &c.session.multi, argumentHas
-	kept := make([][]byte, len(args)) // the buffer of the connection is used again
+	kept := make([][]byte, len(args)) // the connection reuses its buffer
 	for i, arg := range args {
 		kept[i] = bytes.Clone(arg)
 		size += argumentHas + len(arg)
@@ -54,7 +54,7 @@ func multi(_ context.Context, c *conn, _ [][]byte) error {
 	return c.ok(nil)
 }
 
-// leaveMulti ends the transaction and returns it. Without MULTI it is not open.
+// leaveMulti ends the transaction and returns it. Without MULTI, the transaction is not open.
 func (c *conn) leaveMulti() transaction {
 	m := c.session.multi
 	c.held.Give(c.party, m.taken)

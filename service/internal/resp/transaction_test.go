@@ -66,7 +66,7 @@ func TestATransactionWithAMistakeIsDiscarded(t *testing.T) {
 	c.is("CL.THROTTLE k 2 3 60", "[0 3 2 -1 60]")
 }
 
-// Commands that are queued are of the share of their address, until EXEC has answered them or the end of the connection.
+// Queued commands count in the share of their address, until EXEC has answered them or the connection ends.
 func TestQueuedCommandsAreOfTheShareOfTheirAddress(t *testing.T) {
 	p, held := &port{}, conns.NewShare(100<<10)
 	free := func() bool {
@@ -146,7 +146,7 @@ func TestTransactionsByTheDefinition(t *testing.T) {
 	})
 }
 
-// The clients that services in Go have send their transactions and scripts, with what they send by default.
+// The Go clients of services send their transactions and scripts as they do by default.
 func TestClientsOfGoSendTransactionsAndScripts(t *testing.T) {
 	p := open(t, everything)
 	ctx := context.Background()

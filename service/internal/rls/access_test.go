@@ -44,7 +44,7 @@ func givenBack(req *pb.RateLimitRequest) *pb.RateLimitRequest {
 	return req
 }
 
-// Without a file nobody empties another's use or raises a limit, over gRPC or as JSON, and everyone is limited.
+// Without a file nobody resets another's use or raises a limit, over gRPC or as JSON, and everyone is limited.
 func TestByDefaultNobodyGivesBackOrSetsALimit(t *testing.T) {
 	none := servertest.Must(access.Open("", &access.Options{Log: slog.New(slog.DiscardHandler)}))(t)
 	w := begin(t, text, &Options{Access: none})
@@ -66,7 +66,7 @@ func TestByDefaultNobodyGivesBackOrSetsALimit(t *testing.T) {
 	}
 }
 
-// Load balancers check health without credentials. What the service is, and its messages, is for clients.
+// Load balancers check health without credentials. Reflection, which describes the service and its messages, is for clients.
 func TestHealthIsOpenAndReflectionIsNot(t *testing.T) {
 	w := begin(t, text, &Options{Access: servertest.Gate(t, "clients: [{name: a, tokens: ["+digest("a")+"], allow: [decide], domains: [e]}, "+
 		"{name: b, tokens: ["+digest("b")+"], allow: [override]}]")})

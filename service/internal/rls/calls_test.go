@@ -168,7 +168,7 @@ func TestHalfSentMessagesOfStreamsHaveAShare(t *testing.T) {
 	servertest.Wait(t, "a client that has sent half of a long message stays", f.gone.Load)
 }
 
-// Of streams that last a client holds no more than it leaves free, and gives back those that end.
+// A client holds no more lasting streams than it leaves free, and gives back those that end.
 func TestAClientHasAShareOfTheStreams(t *testing.T) {
 	c := &calls{within: time.Hour, most: maxCalls, half: maxHalf}
 	lasting := pushing(nil)
@@ -348,7 +348,7 @@ func TestWholeMessagesTakeNoShare(t *testing.T) {
 	servertest.Wait(t, "the calls are not answered", func() bool { return client.ended.Load() == 8 })
 }
 
-// A lasting stream outlives the time of a call, and its messages do not add up, as those of a call without an end do.
+// A lasting stream outlives the timeout of a call. Its messages do not add up, unlike those of an unfinished call.
 func TestALastingStreamLasts(t *testing.T) {
 	c := &calls{within: 100 * time.Millisecond, most: maxCalls, half: 64 << 10}
 	w := &world{t: t, calls: c}

@@ -21,15 +21,15 @@ import (
 	"example.com/sash/service/internal/throttle"
 )
 
-// longest is the most bytes of a small request. Those of small ones are not counted.
+// longest is the most bytes of a small request. The bytes of small requests are not counted.
 const longest = 4 << 10
 
-// largeMessages is how many messages of the largest size may be under way at once.
+// largeMessages is how many messages of the largest size may be in flight at once.
 const largeMessages = 16
 
 var errManyBytes = errors.New("too many bytes of large requests are under way: send this one again, or smaller ones")
 
-// perMessage is about what protobuf needs for a message in another, beside its texts.
+// perMessage is about what protobuf needs for a nested message, beside its texts.
 const perMessage = 64
 
 func weight(req *pb.RateLimitRequest) int64 {
@@ -43,7 +43,7 @@ func weight(req *pb.RateLimitRequest) int64 {
 	return int64(n)
 }
 
-// A codec is that of protobuf. It drops the unknown fields of a request, whose bytes weight does not count.
+// A codec encodes and decodes protobuf. It drops the unknown fields of a request, whose bytes weight does not count.
 type codec struct{ encoding.CodecV2 }
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
@@ -56,14 +56,14 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(buf.ReadOnlyData(), req)
 }
 
-// A weighed reader acquires the bytes that it reads beyond longest. The caller releases those that were taken.
+// A weighed reader acquires the bytes that it reads beyond longest. The caller releases what the reader has taken.
 type weighed struct {
 	io.Reader
 	large       *conns.Room
 	read, taken int64
 }
 
-// Read is of io.Reader. Its own error is errManyBytes.
+// Read implements io.Reader. Its own error is errManyBytes.
 func (w *weighed) Read(p []byte) (int, error) {
 	n, err := w.Reader.Read(p)
 	w.read += int64(n)
@@ -76,13 +76,13 @@ func (w *weighed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// boundedCredentials makes connections that close when their client does not take its answers, whose ends HTTP/2 keeps in
-// the server after the call, or sends more of messages without an end than its share.
+// boundedCredentials makes connections that close if the client does not take its answers, since HTTP/2 then keeps the
+// rest of them in the server. They also close if the client sends more bytes of unfinished messages than its share.
 type boundedCredentials struct {
 	credentials.TransportCredentials
 	within     time.Duration // for an answer, from its header to its end
-	unfinished *conns.Share  // bytes of messages without an end, by address
-	log        *throttle.Log // of connections that had more
+	unfinished *conns.Share  // bytes of unfinished messages, by address
+	log        *throttle.Log // for connections that had more
 }
 
 func (b boundedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -98,7 +98,7 @@ func (b boundedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	return c, info, nil
 }
 
-// A boundedConn is a connection of HTTP/2 that knows which answers and messages have begun and have no end yet.
+// A boundedConn is an HTTP/2 connection that knows its unfinished answers and messages.
 type boundedConn struct {
 	net.Conn
 	bounds boundedCredentials
@@ -109,23 +109,23 @@ type boundedConn struct {
 	received frameReader // only Read uses it
 
 	mu       sync.Mutex
-	answers  map[uint32]*answer  // guarded by mu: those that have begun, by stream
-	messages map[uint32]*message // guarded by mu: by stream that is open; gRPC drops data of others
+	answers  map[uint32]*answer  // guarded by mu: the unfinished ones, by stream
+	messages map[uint32]*message // guarded by mu: by open stream; gRPC drops data of others
 	closed   bool                // guarded by mu: or it had more than its share
 }
 
-// An answer has messages. gRPC sends the end of the last one with the end of the answer, and those of a lasting stream come one by one.
+// An answer has messages. gRPC sends the end of the last message with the end of the answer. A lasting stream ends its messages one by one.
 type answer struct {
 	message
-	began time.Time // when the message began, or the answer for the first one; zero is between two
+	began time.Time // when the message began, or for the first message the answer; zero between two
 }
 
-// A message is one of gRPC, which begins with its length.
+// A message is a gRPC message, which begins with its length.
 type message struct {
 	size   int64 // bytes that have come; zero between two
 	prefix [5]byte
-	held   int64 // bytes that the client's share has: of it, and of those before it that have no answer
-	padded bool  // some of the bytes are none of the message, so its end is not known
+	held   int64 // bytes from the client's share: for this message, and for earlier ones without an answer
+	padded bool  // some bytes are padding, so the end of the message is not known
 }
 
 func (m *message) add(p []byte) {
@@ -145,7 +145,7 @@ func (m *message) add(p []byte) {
 	m.size += int64(len(p))
 }
 
-// Write writes frames, of which some begin and end answers.
+// Write writes frames. It records the answers that they begin and end.
 func (c *boundedConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	none := len(c.answers) == 0
@@ -178,7 +178,7 @@ func (c *boundedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Read reads frames, of which some are parts of messages, and some say that the client wants no answer.
+// Read reads frames. It records the messages that they are part of, and the streams on which the client wants no answer.
 func (c *boundedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.mu.Lock()
@@ -196,7 +196,7 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 		case h.Type != http2.FrameData || m == nil:
 		case !c.bounds.unfinished.Take(c.party, int64(len(part))):
 			c.closed = true
-			c.finishAll() // at once: the other connections of the address do not pay for this one, until gRPC closes it
+			c.finishAll() // at once: until gRPC closes it, the other connections of the address do not pay for this one
 			c.bounds.log.Log(slog.LevelWarn, "an address has sent too much of messages without an end: its connection is closed",
 				"address", c.party)
 		default:
@@ -211,7 +211,7 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// finish gives back the bytes of a message that has come, or never will. The caller holds mu.
+// finish gives back the bytes of a message that is complete, or never will be. The caller holds mu.
 func (c *boundedConn) finish(stream uint32) {
 	if m := c.messages[stream]; m != nil && m.held > 0 {
 		c.bounds.unfinished.Give(c.party, m.held)
@@ -219,7 +219,7 @@ func (c *boundedConn) finish(stream uint32) {
 	delete(c.messages, stream)
 }
 
-// check closes the connection if too many answers wait for their end.
+// check closes the connection if too many answers have not ended in time.
 func (c *boundedConn) check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -253,14 +253,14 @@ func (c *boundedConn) finishAll() {
 	}
 }
 
-// A frameReader finds the frames in a stream of HTTP/2, which comes in any pieces.
+// A frameReader finds the frames in the bytes of an HTTP/2 connection, which come in any pieces.
 type frameReader struct {
 	frame http2.FrameHeader
-	rest  int    // bytes that the current frame still has, and at the start those before the first frame
-	head  []byte // of the next frame, as far as it has come
+	rest  int    // bytes left of the current frame; at the start, bytes before the first frame
+	head  []byte // of the next frame, as much as has come
 }
 
-// each calls see for each frame whose header ends in the bytes, without a part, and for each part of a frame.
+// each calls see without a part for each frame whose header ends in these bytes, and with the part for each part of a frame.
 func (f *frameReader) each(p []byte, see func(h http2.FrameHeader, part []byte)) {
 	const size = 9
 	for len(p) > 0 {

@@ -29,7 +29,7 @@ const (
 	maxMessage       = 4 << 20 // bytes, what gRPC servers take by default. It bounds the entries of a descriptor, too
 )
 
-// partsOf reads a request, and returns the rights that it needs. The error says what to correct.
+// partsOf reads a request, and returns its parts and the rights that it needs. The error says what to correct.
 func partsOf(req *pb.RateLimitRequest) (parts []decide.Part, need access.Right, err error) {
 	descriptors := req.GetDescriptors()
 	switch {
@@ -41,7 +41,7 @@ func partsOf(req *pb.RateLimitRequest) (parts []decide.Part, need access.Right, 
 		return nil, 0, fmt.Errorf("%d descriptors: there may be at most %d", len(descriptors), maxDescriptors)
 	}
 	usual := max(1, int64(req.GetHitsAddend())) // absent is 1
-	refunds, limits := 0, 0                     // several calls of the store each, and perhaps decided one after the other
+	refunds, limits := 0, 0                     // each takes several calls of the store, perhaps one after the other
 	parts, need = make([]decide.Part, len(descriptors)), access.Decide
 	for i, d := range descriptors {
 		part := &parts[i]
@@ -73,14 +73,14 @@ func partsOf(req *pb.RateLimitRequest) (parts []decide.Part, need access.Right, 
 	return parts, need, nil
 }
 
-// A unit is one of the protocol's. Requests have other numbers than responses, and no week.
+// A unit is a unit of time in the protocol. Requests number units differently than responses, and have no week.
 type unit struct {
 	request  typev3.RateLimitUnit
 	response pb.RateLimitResponse_RateLimit_Unit
 	window   time.Duration
 }
 
-// units are all, the longest first: a month is 30 days and a year 365.
+// units are all units, the longest first. A month is 30 days and a year 365.
 var units = []unit{
 	{typev3.RateLimitUnit_YEAR, pb.RateLimitResponse_RateLimit_YEAR, 365 * 24 * time.Hour},
 	{typev3.RateLimitUnit_MONTH, pb.RateLimitResponse_RateLimit_MONTH, 30 * 24 * time.Hour},
@@ -150,11 +150,11 @@ func statusOf(a *decide.Answer) *pb.RateLimitResponse_DescriptorStatus {
 	}
 	st.CurrentLimit = spellLimit(limit.Limit)
 	st.LimitRemaining = clamp(limit.Remaining)
-	st.DurationUntilReset = &durationpb.Duration{Seconds: int64((limit.ReleaseAfter + time.Second - 1) / time.Second)} // begun ones count
+	st.DurationUntilReset = &durationpb.Duration{Seconds: int64((limit.ReleaseAfter + time.Second - 1) / time.Second)} // rounded up
 	return st
 }
 
-// asCounted makes what Envoy's service answers: nothing left over a limit, and the end of the window as the reset.
+// asCounted turns a status into what Envoy's service answers: a limit that is over has nothing left, and resets at the end of its window.
 func asCounted(st *pb.RateLimitResponse_DescriptorStatus, a *decide.Answer) {
 	limit, ok := a.Tightest()
 	if !ok || a.BannedBy != nil || limit.Limit.Window <= 0 {
@@ -173,11 +173,11 @@ func asCounted(st *pb.RateLimitResponse_DescriptorStatus, a *decide.Answer) {
 	}
 }
 
-// spellLimit returns a limit in the protocol's units. A window of no whole seconds has the unit UNKNOWN, and the limit's name.
+// spellLimit returns a limit in the protocol's units. A window that is not whole seconds has the unit UNKNOWN and the limit's name.
 func spellLimit(l sash.Limit) *pb.RateLimitResponse_RateLimit {
 	out := &pb.RateLimitResponse_RateLimit{RequestsPerUnit: clamp(l.Units)}
 	if plain := (sash.Limit{Units: l.Units, Window: l.Window, Period: l.Period, Zone: l.Zone}); l.Name != plain.String() {
-		out.Name = l.Name // one that the configuration gives
+		out.Name = l.Name // if the configuration gives one
 	}
 	if out.Unit = periods[l.Period]; l.Period != 0 || l.Window == 0 { // a ban has neither
 		return out
@@ -204,11 +204,11 @@ func clamp(n int64) uint32 { return uint32(max(0, min(n, math.MaxUint32))) }
 
 // Headers are the names of response headers with the state of the limit that is closest to refusing.
 type Headers struct {
-	// Limit, Remaining and Reset have the units of the limit, those left, and the seconds until that changes.
+	// Limit, Remaining and Reset name the headers for the limit's units, the units left, and the seconds until that changes.
 	Limit, Remaining, Reset string
 }
 
-// of returns the headers for the last status over its limit, as Envoy's service does, or else the one with the fewest units.
+// of returns the headers for the last status over its limit, as Envoy's service does, or else for the one with the fewest units left.
 func (h *Headers) of(statuses []*pb.RateLimitResponse_DescriptorStatus) []*corev3.HeaderValue {
 	var closest *pb.RateLimitResponse_DescriptorStatus
 	for _, st := range statuses {
@@ -232,7 +232,7 @@ func (h *Headers) of(statuses []*pb.RateLimitResponse_DescriptorStatus) []*corev
 	}
 }
 
-// describeRequest describes the request and the metadata of the rules that have room to other filters, without secret values.
+// describeRequest returns metadata for other filters: the request without secret values, and the metadata of the rules that have room.
 func describeRequest(req *pb.RateLimitRequest, parts []decide.Part, answers []decide.Answer) *structpb.Struct {
 	descriptors := make([]any, len(req.GetDescriptors()))
 	for i, d := range req.GetDescriptors() {

@@ -37,28 +37,28 @@ const (
 	idleTimeout  = 10 * time.Minute
 	graceTimeout = 10 * time.Second
 	minPing      = 500 * time.Millisecond // between pings of a connection without calls; Envoy may be set to one a second
-	// Goroutines that wait for calls, whose stacks have grown already. Further calls get one of their own.
+	// Goroutines that wait for calls, with stacks that have grown already. Further calls get a goroutine of their own.
 	streamWorkers = 128
-	// Bytes that a client may send ahead. A window that gRPC adapts costs a ping, with its answer, for each message.
+	// Bytes that a client may send ahead. If gRPC adapted this window, each message would cost a ping and its answer.
 	window = 1 << 20
 )
 
-// Server is how the gRPC server runs. The zero value is the default.
+// Server configures the gRPC server. The zero value is the default.
 type Server struct {
 	// TLS is nil for plain text.
 	TLS *tls.Config
 	// MaxConnectionAge asks clients to connect again, so that new instances get their share. Zero is 24 hours.
 	MaxConnectionAge time.Duration
-	// MaxConnectionAgeGrace is how long calls may go on then. Zero is one hour.
+	// MaxConnectionAgeGrace is how long calls may continue after that. Zero is one hour.
 	MaxConnectionAgeGrace time.Duration
-	// Connections bounds and counts the connections. A nil Log is that of the server.
+	// Connections bounds and counts the connections. If its Log is nil, it uses the server's.
 	Connections conns.Bounds
-	// Ready is asked at each check of health, which is down while it returns an error. The empty name stays healthy: it says
-	// that the process serves. Nil is always ready.
+	// Ready is called at each health check. While it returns an error, the service is unhealthy, but the empty name
+	// stays healthy: it says that the process serves. Nil is always ready.
 	Ready func(context.Context) error
-	// Draining is closed before the context of Serve ends: then it is unhealthy, and answers as before. Nil is never.
+	// Draining is closed before the context of Serve ends. From then on the server is unhealthy, and answers as before. Nil never drains.
 	Draining <-chan struct{}
-	// Lasting are services beside that of rate limits.
+	// Lasting are the services beside the rate limit service.
 	Lasting []Lasting
 	// Log gets a warning when calls are cut off at the end. Nil is slog.Default.
 	Log *slog.Logger
@@ -66,18 +66,18 @@ type Server struct {
 	calls *calls // nil is the default
 }
 
-// A Lasting is a service whose method is a stream that may last as long as its connection, once its first message has come.
+// A Lasting is a service whose method is a stream. After its first message, the stream may last as long as its connection.
 type Lasting struct {
 	Method string
-	// Streams is the most at once, which clients share (conns.Share). Zero is the bound of calls.
+	// Streams is the most streams at once, which clients share (conns.Share). Zero is the bound of calls.
 	Streams int64
 	// Register registers the service. Its streams may end when ended is closed.
 	Register func(server grpc.ServiceRegistrar, ended <-chan struct{})
 }
 
-// Serve answers on a listener until the context ends. Then it is unhealthy, answers what has been sent over connections
-// that clients have begun, asks clients to go elsewhere (GOAWAY), lets calls in flight finish for up to ten seconds,
-// and returns nil. The listener is closed in any case.
+// Serve answers on a listener until the context ends. Then the server is unhealthy, answers what has been sent over
+// connections that clients have begun, and asks clients to go elsewhere (GOAWAY). Serve lets calls in flight finish
+// for up to ten seconds, and returns nil. It closes the listener in any case.
 func (o Server) Serve(ctx context.Context, listener net.Listener, service *Service) error {
 	o.MaxConnectionAge = cmp.Or(o.MaxConnectionAge, 24*time.Hour)
 	o.MaxConnectionAgeGrace = cmp.Or(o.MaxConnectionAgeGrace, time.Hour)
@@ -130,12 +130,12 @@ func (o Server) Serve(ctx context.Context, listener net.Listener, service *Servi
 	case <-stopped:
 	case <-time.After(graceTimeout):
 		o.Log.Warn("stopped with gRPC calls in flight")
-		server.Stop() // which does not wait for handlers
+		server.Stop() // Stop does not wait for handlers
 	}
 	return nil
 }
 
-// checks answers health checks, without Watch, whose streams could last: its clients learn by GOAWAY that the service ends.
+// checks answers health checks. It has no Watch, whose streams could last: clients learn by GOAWAY that the service ends.
 type checks struct {
 	healthpb.UnimplementedHealthServer
 	ready           func(context.Context) error
@@ -166,26 +166,26 @@ const (
 	callTime   = 10 * time.Second
 	maxCalls   = 10_000
 	maxUntaken = 20                         // answers that a connection has not taken in time
-	maxHalf    = largeMessages * maxMessage // bytes of messages that have not come whole
+	maxHalf    = largeMessages * maxMessage // bytes of incomplete messages
 )
 
-// calls bounds the calls of a server. It sees a call before its message, which may never come.
+// calls bounds the calls of a server. It counts a call before its message, which may never come.
 type calls struct {
 	within time.Duration
 	most   int
-	half   int64 // bytes of messages that have not come whole
+	half   int64 // bytes of incomplete messages
 	conns  *conns.Listener
-	lost   func() // is called for each call, other than of health and reflection, that ends before its message came
+	lost   func() // called for each call that ends before its message came, except calls of health and reflection
 
-	lasting map[string]*conns.Share // of streams, by the methods of those that last
+	lasting map[string]*conns.Share // of streams, by lasting method
 	gate    *access.Gate
 
 	mu      sync.Mutex
 	partial list.List // guarded by mu: the calls whose message has not come, the oldest first
-	whole   list.List // guarded by mu: the others, likewise
+	whole   list.List // guarded by mu: the other calls, likewise
 }
 
-// A call is one that calls counts. Its context has it under callKey.
+// A call is one that calls counts. Its context has the call under callKey.
 type call struct {
 	of     *calls
 	conn   *conns.Conn // may be nil
@@ -193,13 +193,13 @@ type call struct {
 	counts bool // lost is called for it
 	leave  func() bool
 
-	in    *list.List    // guarded by calls.mu: the list that it is in; nil after its end
+	in    *list.List    // guarded by calls.mu: the list that holds the call; nil after its end
 	place *list.Element // guarded by calls.mu: its place there
 }
 
 type callKey struct{}
 
-// enter lets a call begin. One too many cancels the oldest whose message has not come, or else the oldest.
+// enter lets a call begin. At the bound, it cancels the oldest call whose message has not come, or else the oldest call.
 func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
 	one := &call{of: c, counts: !strings.HasPrefix(info.FullMethodName, "/grpc.")}
 	if p, ok := peer.FromContext(ctx); ok {
@@ -215,7 +215,7 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 		}
 		return context.WithValue(ctx, callKey{}, one), nil
 	}
-	ctx, one.cancel = context.WithTimeoutCause(ctx, c.within, errUndecided) // also its decision: one timer a call
+	ctx, one.cancel = context.WithTimeoutCause(ctx, c.within, errUndecided) // bounds the decision too, so that a call has one timer
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.partial.Len()+c.whole.Len() >= c.most {
@@ -224,11 +224,11 @@ func (c *calls) enter(ctx context.Context, info *tap.Info) (context.Context, err
 		oldest.cancel()
 	}
 	one.in, one.place = &c.partial, c.partial.PushBack(one)
-	one.leave = context.AfterFunc(ctx, one.end) // gRPC may end it before a handler does, or have no handler for it
+	one.leave = context.AfterFunc(ctx, one.end) // gRPC may end the call before a handler does, or have no handler for it
 	return context.WithValue(ctx, callKey{}, one), nil
 }
 
-// stream bounds the streams that last, and ends those whose first message does not come. It is a grpc.StreamServerInterceptor.
+// stream bounds the lasting streams, and ends those whose first message does not come. It is a grpc.StreamServerInterceptor.
 func (c *calls) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	ctx, share := stream.Context(), c.lasting[info.FullMethod]
 	one, ok := ctx.Value(callKey{}).(*call)
@@ -249,7 +249,7 @@ func (c *calls) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 	return err
 }
 
-// A begun stream ends when its timer does, unless a message has come.
+// A begun stream ends when its timer fires, unless a message has come.
 type begun struct {
 	grpc.ServerStream
 	timer *time.Timer
@@ -263,7 +263,7 @@ func (b begun) RecvMsg(m any) error {
 	return err
 }
 
-// arrived moves a call to those whose message has come, and ends it when it is answered.
+// arrived moves a call to the calls whose message has come. When the call is answered, arrived ends it.
 func (c *calls) arrived(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if one, ok := ctx.Value(callKey{}).(*call); ok {
 		c.mu.Lock()

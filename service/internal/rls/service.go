@@ -41,11 +41,11 @@ type Options struct {
 	Shadow bool
 	// Headers are added to responses. Nil is none.
 	Headers *Headers
-	// Quota makes a quota of every descriptor: see decide.Request.
+	// Quota makes every descriptor a quota: see decide.Request.
 	Quota bool
 	// Metadata describes the request in dynamic_metadata.
 	Metadata bool
-	// Access says which callers may decide, refund and set limits. Nil lets all decide, and nothing else.
+	// Access says which callers may decide, refund and set limits. Nil lets all callers decide, and none do more.
 	Access *access.Gate
 	// Stats counts calls; its observer counts decisions. Nil counts nowhere.
 	Stats *stats.Registry
@@ -76,9 +76,9 @@ func New(decider *decide.Decider, opts *Options) *Service {
 // errUndecided is the cause of a context that ended because the decision took too long.
 var errUndecided = errors.New("the decision took too long")
 
-// ShouldRateLimit implements the protocol over gRPC. Errors are INVALID_ARGUMENT for a wrong request, UNAUTHENTICATED and
-// PERMISSION_DENIED for a caller without the right, UNAVAILABLE without a store or a configuration, DEADLINE_EXCEEDED and
-// CANCELLED for the caller's end, and INTERNAL for a fault, which is logged.
+// ShouldRateLimit implements the protocol over gRPC. Errors are INVALID_ARGUMENT for an invalid request,
+// UNAUTHENTICATED and PERMISSION_DENIED for a caller without the right, UNAVAILABLE without a store or a configuration,
+// DEADLINE_EXCEEDED and CANCELLED for a call that the caller ended, and INTERNAL for a fault, which is logged.
 func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	res, err := s.answer(ctx, decide.GRPC, req)
 	if status.Code(err) == codes.Unavailable { // as Retry-After over HTTP
@@ -87,7 +87,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, req *pb.RateLimitRequest)
 	return res, err
 }
 
-// description is the protocol's, but an unknown caller, by the header of a call, is answered before its message has come.
+// description describes the protocol's service. It answers a call whose header shows an unknown caller before the message has come.
 func (s *Service) description() *grpc.ServiceDesc {
 	desc := pb.RateLimitService_ServiceDesc
 	method := desc.Methods[0]
@@ -154,7 +154,7 @@ func (s *Service) decide(ctx context.Context, port decide.Port, req *pb.RateLimi
 	return s.response(req, parts, answers), nil
 }
 
-// wrong counts and logs a request that is wrong or too large, and returns its status.
+// wrong counts and logs a request that is invalid or too large, and returns its status.
 func (s *Service) wrong(code codes.Code, err error) error {
 	s.opts.Stats.Service.ServiceErrors.Add(1)
 	s.opts.Stats.Invalid()
@@ -162,7 +162,7 @@ func (s *Service) wrong(code codes.Code, err error) error {
 	return status.Error(code, err.Error())
 }
 
-// failure returns the gRPC status of a request that was not decided. Several parts may have been charged in part.
+// failure returns the gRPC status of a request that was not decided. If it has several parts, some may have been charged.
 func (s *Service) failure(ctx context.Context, err error, several bool) error {
 	ended := ctx.Err() // by the caller
 	if errors.Is(context.Cause(ctx), errUndecided) {
@@ -191,10 +191,10 @@ func (s *Service) failure(ctx context.Context, err error, several bool) error {
 	return status.Error(codes.Unavailable, text)
 }
 
-// ServeHTTP answers a RateLimitRequest in JSON, by whatever method, as Envoy's service does: 200 when it is allowed and
-// 429 when it is not, both with the RateLimitResponse in JSON. 400 is a wrong request, 401 and 403 a caller without the right, 413 a
-// large one, 503 a store that does not answer, 504 one that did not in time, and 500 a fault; their bodies are text. With a
-// Counting every error is 400 and Bad Request, as in Envoy's service, and the log says what is wrong.
+// ServeHTTP answers a RateLimitRequest in JSON, by whatever method, as Envoy's service does: 200 if it is allowed and 429
+// if not, both with the RateLimitResponse in JSON. Other statuses have a text: 400 for an invalid request, 401 and 403 for
+// a caller without the right, 413 for a large one, 503 if the store does not answer, 504 if it did not in time, and 500 for
+// a fault. With a Counting, every error is 400 and Bad Request, as in Envoy's service, and the log says what is wrong.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	from := &weighed{Reader: http.MaxBytesReader(w, r.Body, maxMessage), large: &s.Room}
 	defer func() { s.Room.Add(from.taken) }()
@@ -247,7 +247,7 @@ func (s *Service) fail(w http.ResponseWriter, code int, text string) {
 	http.Error(w, text, code)
 }
 
-// statuses are those of HTTP for the errors of a Service.
+// statuses are the HTTP statuses for the errors of a Service.
 var statuses = map[codes.Code]int{
 	codes.InvalidArgument: http.StatusBadRequest, codes.Unauthenticated: http.StatusUnauthorized, codes.PermissionDenied: http.StatusForbidden,
 	codes.Unavailable: http.StatusServiceUnavailable, codes.Canceled: http.StatusServiceUnavailable,

@@ -22,7 +22,7 @@ import (
 
 const example = "the built-in example"
 
-// Load reads a configuration, and returns the fingerprint of its files too. An empty Path is the built-in example.
+// Load reads a configuration, and also returns the fingerprint of its files. An empty Path means the built-in example.
 func Load(source config.Source) (*config.Config, config.Fingerprint, error) {
 	if source.Path != "" {
 		return source.Load()
@@ -31,7 +31,7 @@ func Load(source config.Source) (*config.Config, config.Fingerprint, error) {
 	return cfg, config.Fingerprint{}, err
 }
 
-// Domain returns the domain that --domain names, or the only one.
+// Domain returns the domain that --domain names, or else the only domain.
 func Domain(cfg *config.Config, flag string) (string, error) {
 	names := cfg.Domains()
 	if flag == "" && len(names) == 1 {
@@ -67,7 +67,7 @@ func (s *instance) loadFirst() (cfg *config.Config, known config.Fingerprint, er
 	return cfg, known, err
 }
 
-// nameSecrets sets the keys under which secret values are named. A shared Redis requires them; in memory the process has its own.
+// nameSecrets sets the keys under which secret values are named. A shared Redis requires them; in memory the process makes its own.
 func (s *instance) nameSecrets() error {
 	if s.Redis != "" || len(s.SecretKeys) > 0 {
 		return s.decider.NameSecrets(s.SecretKeys...)
@@ -79,8 +79,8 @@ func (s *instance) nameSecrets() error {
 	return nil
 }
 
-// follow uses every later configuration, until ctx ends. It waits for what a management server sends first, also
-// if it is wrong, unless the service may start without. Known is the fingerprint of the files that were loaded.
+// follow uses every later configuration until ctx ends. It waits for the first configuration of a management server,
+// even an invalid one, unless StartWithoutConfig is set. Known is the fingerprint of the loaded files.
 func (s *instance) follow(ctx context.Context, known config.Fingerprint) error {
 	if s.Management == nil {
 		if s.Config.Path != "" {
@@ -114,7 +114,7 @@ func (s *instance) follow(ctx context.Context, known config.Fingerprint) error {
 	return nil
 }
 
-// use decides by a valid configuration, unless the decider has an error for it.
+// use makes a valid configuration the decider's, unless the decider returns an error for it.
 func (s *instance) use(cfg *config.Config) error {
 	removed := config.Removed(s.decider.Config(), cfg)
 	if err := s.decider.Use(cfg); err != nil {
@@ -135,7 +135,7 @@ func (s *instance) use(cfg *config.Config) error {
 }
 
 func (s *instance) reject(err error) {
-	defer s.loading.Note(err) // who reads it on the admin port finds the line in the log
+	defer s.loading.Note(err) // readers of the error on the admin port find its line in the log
 	s.stats.Service.ConfigErrors.Add(1)
 	if s.decider.Config().Loaded() {
 		s.Log.Error("the changed configuration is wrong: the last valid one stays in use", "error", err)
@@ -150,10 +150,10 @@ func (s *instance) warnOf(cfg *config.Config) {
 	}
 }
 
-// DefaultDrainDelay is that of sash serve: load balancers that check health every second, and Kubernetes, notice sooner.
+// DefaultDrainDelay is the drain delay of sash serve. Kubernetes, and load balancers that check health every second, notice sooner.
 const DefaultDrainDelay = 5 * time.Second
 
-// DefaultMaxConnections bounds the connections of HTTP, of gRPC and of RESP, each.
+// DefaultMaxConnections bounds the connections of each of HTTP, gRPC and RESP.
 const DefaultMaxConnections = 4096
 
 // DefaultHomeBudget is the time that the home has for one decision: a few trips over an ocean.
@@ -164,48 +164,48 @@ type Options struct {
 	envoy.Variables // Run sets Timeout, Access, Stats, Draining and Log of Protocol and Server
 
 	// HTTP, GRPC, RESP and Admin are the addresses to listen on: host:port, with port 0 for a free one, or unix:///path.
-	// Without GRPC, RESP or Admin that port is closed; without HTTP a free port is taken.
+	// If GRPC, RESP or Admin is empty, that port is closed. If HTTP is empty, Run takes a free port.
 	HTTP, GRPC, RESP, Admin string
-	TLS, TLSOfRESP          *tls.Config // of HTTP and of RESP; nil is plain text. Server has that of gRPC
-	// MaxConnections bounds those of HTTP, gRPC and RESP, each; few descriptors bound them too. Zero is DefaultMaxConnections.
+	TLS, TLSOfRESP          *tls.Config // of HTTP and of RESP; nil is plain text. Server has gRPC's
+	// MaxConnections bounds the connections of each of HTTP, gRPC and RESP, as do few descriptors. Zero is DefaultMaxConnections.
 	MaxConnections int
-	MaxWait        time.Duration // bounds wait_up_to of a request, up to a day; zero is not at all
-	// AccessFile lists the callers of the HTTP, gRPC and RESP addresses and their rights. Empty is none: everyone may decide,
-	// and nobody may give units back or set its own limit, unless Protocol has a Counting: then everyone may.
+	MaxWait        time.Duration // bounds wait_up_to of a request, up to a day; zero allows no waiting
+	// AccessFile lists the callers of the HTTP, gRPC and RESP addresses and their rights. Without it, everyone may
+	// decide, and nobody may give units back or set a request limit. If Protocol has a Counting, everyone may do both.
 	AccessFile  string
 	AdminTLS    *tls.Config  // nil is plain text
-	AdminAccess admin.Access // who may change things and see subjects at the admin address; the zero value lets nobody
+	AdminAccess admin.Access // who may change things and see subjects at the admin address; the zero value allows nobody
 
 	Redis string // the URL of the store; empty is this process's memory
-	// Home is the Redis that all regions share, for rules with scope: global, which need it and this region's Redis.
+	// Home is the Redis that all regions share. Rules with scope: global need it, and this region's Redis.
 	Home          string
-	HomeBudget    time.Duration // of the home for one decision, and so more than a trip there; zero is DefaultHomeBudget
-	Budget        time.Duration // of Redis for one decision; zero is failover.DefaultBudget
+	HomeBudget    time.Duration // that the home has for one decision, trip included; zero is DefaultHomeBudget
+	Budget        time.Duration // that Redis has for one decision; zero is failover.DefaultBudget
 	OpenPerSecond int64         // the most units that on_unavailable: open lets through; zero is all
-	Instances     int           // the least number that shares the limits; Redis counts the rest
-	Replicas      int           // of Redis that must confirm a charge, within half of the budget
-	// Memory bounds a store in memory: the one that decides without Redis, and that of mode local.
+	Instances     int           // the least number that share the limits; Redis counts the rest
+	Replicas      int           // how many replicas of Redis must confirm a charge, within half of the budget
+	// Memory bounds each store in memory: the one that decides without Redis, and the one of mode local.
 	Memory memstore.Options
 
-	// TokenKeys seal the tokens of reservations: the first seals, and all open. Empty is a key of this instance's own.
+	// TokenKeys seal the tokens of reservations. The first key seals, and all open. If empty, this instance makes its own.
 	TokenKeys [][]byte
-	// SecretKeys name secret values: see decide.Decider.NameSecrets. With none, a configuration with secret values needs a
-	// store in memory, and names hold for this process.
+	// SecretKeys name secret values: see decide.Decider.NameSecrets. Without them, a configuration with secret values
+	// needs a store in memory, and the names hold for this process.
 	SecretKeys [][]byte
-	// DrainDelay is how long Run answers with health down after its context has ended, unless the cause is ErrInterrupted.
+	// DrainDelay is how long Run still answers, with health down, after its context has ended. If the cause is ErrInterrupted, it is zero.
 	DrainDelay time.Duration
 	Telemetry  telemetry.Options     // Run sets Log
 	Log        *slog.Logger          // for operators; nil is slog.Default
-	Listening  func(Listening) error // called once, when all ports are open and before they answer; its error ends Run
+	Listening  func(Listening) error // called once, after all ports are open and before they answer; its error ends Run
 }
 
-// Listening describes a service that has opened its ports.
+// Listening describes a service with open ports.
 type Listening struct {
 	HTTP, GRPC, RESP, Admin net.Addr // in use; all but HTTP are nil if closed
-	Store, ConfigName       string   // where charges are kept and where the configuration comes from, for people
+	Store, ConfigName       string   // for people: where charges are kept, and where the configuration comes from
 	Config                  *config.Config
 	Open                    []Opening // the addresses in use
 }
 
-// An Opening is an address, and for people who reaches it and what they may do there without credentials.
+// An Opening is an address. For people, it says who reaches the address and what they may do there without credentials.
 type Opening struct{ Name, Addr, To string }

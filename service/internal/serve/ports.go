@@ -39,7 +39,7 @@ func (p ports) addr(port string) net.Addr {
 	return nil
 }
 
-// listen opens all ports or none. An error names the flag with which the address was chosen.
+// listen opens all ports or none. An error names the flag that set the address.
 func (s *instance) listen(ctx context.Context) (ports, error) {
 	p := make(ports)
 	for _, port := range [][3]string{
@@ -58,7 +58,7 @@ func (s *instance) listen(ctx context.Context) (ports, error) {
 	return p, nil
 }
 
-// runners returns what runs until its context ends: the ports, the store and the exceptions. Draining puts health down.
+// runners returns the functions that run until their context ends: ports, store and exceptions. Health is down once draining is closed.
 func (s *instance) runners(draining <-chan struct{}, ports ports) []func(context.Context) error {
 	envoy := s.Protocol
 	envoy.Timeout, envoy.Access, envoy.Stats, envoy.Log = s.patience(), s.gate, s.stats, s.Log
@@ -79,7 +79,7 @@ func (s *instance) runners(draining <-chan struct{}, ports ports) []func(context
 		server := s.Server
 		server.Ready, server.Draining, server.Connections, server.Log = s.ready(), draining, s.bounds("grpc", data), s.Log
 		given := &quota.Service{Decider: s.decider, Access: s.gate, Timeout: s.patience(), Log: s.Log}
-		tokens := func(to grpc.ServiceRegistrar, _ <-chan struct{}) { // admitted requests go on without it
+		tokens := func(to grpc.ServiceRegistrar, _ <-chan struct{}) { // admitted requests continue without it
 			extproc.Register(to, s.decider, extproc.Options{
 				Shadow: envoy.Shadow, Room: &protocol.Room, Access: s.gate, Tokens: s.tokens, Stats: s.stats, Log: s.Log,
 			})
@@ -123,7 +123,7 @@ func (s *instance) bounds(port string, most int) conns.Bounds {
 	return b
 }
 
-// ready returns what load balancers' health checks ask beside whether the service is about to stop, or nil for nothing.
+// ready returns a further condition for the health checks of load balancers, or nil for none.
 func (s *instance) ready() func(context.Context) error {
 	if !s.ReadyNeedsConfig && !s.ReadyNeedsRedis {
 		return nil
@@ -154,7 +154,7 @@ func (s *instance) admin(health http.Handler) http.Handler {
 	})
 }
 
-// opened says who reaches each address, and warns of other machines without credentials, and of tokens in plain text.
+// opened describes who reaches each address. It warns if other machines need no credentials, or send tokens in plain text.
 func (s *instance) opened(ports ports) (all []Opening) {
 	may, tokens := cmp.Or(s.gate.Anonymous(), "nothing"), s.gate.HasTokens()
 	var open []string

@@ -1,4 +1,4 @@
-// Package serve puts sash serve together: a configuration, a store, the engine that decides, and the ports that answer.
+// Package serve assembles sash serve: a configuration, a store, the engine that decides, and the ports that answer.
 package serve
 
 import (
@@ -31,7 +31,7 @@ import (
 
 // Run serves until ctx ends and calls are answered. An error says why it could not start, or which port failed.
 func Run(ctx context.Context, opts Options) error {
-	ctx, stop := context.WithCancel(ctx) // what follows the configuration ends with Run
+	ctx, stop := context.WithCancel(ctx) // stops following the configuration when Run ends
 	defer stop()
 	defer spareCollector()()
 	s, known, err := prepare(opts)
@@ -75,8 +75,8 @@ func Run(ctx context.Context, opts Options) error {
 	return s.run(ctx, ports)
 }
 
-// prepare makes what decides by the first configuration, and connects to nothing. It returns the fingerprint of its files, too.
-// The caller closes the store, unless there is an error.
+// prepare makes an instance with the first configuration, and connects to nothing. It also returns the fingerprint of
+// its files. The caller closes the store, unless there is an error.
 func prepare(opts Options) (s *instance, known config.Fingerprint, err error) {
 	opts.Budget = cmp.Or(opts.Budget, failover.DefaultBudget)
 	opts.HomeBudget = cmp.Or(opts.HomeBudget, DefaultHomeBudget)
@@ -89,7 +89,7 @@ func prepare(opts Options) (s *instance, known config.Fingerprint, err error) {
 	s.stats = stats.New(&stats.Options{
 		NearLimitRatio: s.NearLimit,
 		Milliseconds:   s.Milliseconds,
-		Subjects:       s.AdminAccess.Possible(), // otherwise nobody may read them
+		Subjects:       s.AdminAccess.Possible(), // otherwise nobody may read subjects
 	})
 	if s.store, err = s.openStore(); err != nil {
 		return nil, known, err
@@ -104,7 +104,7 @@ func prepare(opts Options) (s *instance, known config.Fingerprint, err error) {
 	return s, known, err
 }
 
-// Check returns the error with which Run would not start with its first configuration. It connects to nothing.
+// Check returns the error with which Run would fail to start with its first configuration. It connects to nothing.
 func Check(opts Options) error {
 	s, _, err := prepare(opts)
 	if err == nil {
@@ -113,7 +113,7 @@ func Check(opts Options) error {
 	return err
 }
 
-// An instance is what Run puts together, in the order in which it is made.
+// An instance holds what Run assembles, in the order in which Run makes it.
 type instance struct {
 	Options
 	loading    *admin.Loading
@@ -127,7 +127,7 @@ type instance struct {
 	telemetry  *telemetry.Telemetry
 }
 
-// openGate reads who may use the HTTP, gRPC and RESP addresses, and the admin address.
+// openGate reads who may use the HTTP, gRPC, RESP and admin addresses.
 func (s *instance) openGate() (err error) {
 	s.guard = admin.NewGuard(s.AdminAccess, s.Log)
 	anonymous := access.Decide      // without a file of callers
@@ -175,11 +175,11 @@ func (s *instance) run(ctx context.Context, ports ports) error {
 	return group.Wait()
 }
 
-// ErrInterrupted is the cause of a context that somebody at a terminal has ended: Run then ends without DrainDelay.
+// ErrInterrupted is the cause if somebody at a terminal ended the context. Run then ends without DrainDelay.
 var ErrInterrupted = errors.New("interrupted")
 
-// drain returns a context that ends DrainDelay after ctx. In between health is down and requests are answered, because
-// load balancers send requests until they have seen that. The second result releases what drain holds.
+// drain returns a context that ends DrainDelay after ctx. In between, health is down and requests are answered,
+// because load balancers send requests until they see that. The second result releases what drain holds.
 func (s *instance) drain(ctx context.Context) (context.Context, context.CancelFunc) {
 	late, end := context.WithCancel(context.WithoutCancel(ctx))
 	forget := context.AfterFunc(ctx, func() {
@@ -199,22 +199,22 @@ func (s *instance) drain(ctx context.Context) (context.Context, context.CancelFu
 	return late, func() { forget(); end() }
 }
 
-// garbage is how much gathers at least before the collector runs. It would otherwise run for every 4 MB in a service with
-// few subjects: a hundred times a second under load, for a sixth of its processor time.
+// garbage is the least garbage for which the collector runs. Otherwise, in a service with few subjects, it would run
+// for every 4 MB: a hundred times a second under load, for a sixth of the processor time.
 const garbage = 32 << 20
 
-// spareCollector makes the collector wait for garbage, until end is called, unless GOGC is set or GOMEMLIMIT is low.
+// spareCollector makes the collector wait for this much garbage until end is called, unless GOGC is set or GOMEMLIMIT is low.
 func spareCollector() (end func()) {
 	chosen := []metrics.Sample{{Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"}}
 	metrics.Read(chosen)
 	if chosen[0].Value.Uint64() != 100 || chosen[1].Value.Uint64() < 16*garbage {
 		return func() {}
 	}
-	unused := make([]byte, garbage) // counts as in use, and is never written, so that the system has no memory for it
+	unused := make([]byte, garbage) // counts as in use, but is never written, so the system gives it no memory
 	return func() { runtime.KeepAlive(unused) }
 }
 
-// A backend decides, and says how it is: a degrade.Guard or a degrade.Memory.
+// A backend decides, and reports its health: a degrade.Guard or a degrade.Memory.
 type backend interface {
 	Place(config.Place) (driver.Store, error)
 	Run(context.Context) error // as long as the service
@@ -225,9 +225,9 @@ type backend interface {
 type store struct {
 	backend
 	where   string                      // for people; without the password
-	closing []func()                    // what ends it, the last first
+	closing []func()                    // what closes the store, the last first
 	client  *redisclient.Client         // for exceptions; nil in memory
-	ping    func(context.Context) error // whether it answers
+	ping    func(context.Context) error // reports whether the store answers
 }
 
 func (s *store) close() {
@@ -249,7 +249,7 @@ func (s *instance) openStore() (*store, error) {
 	}, nil
 }
 
-// openRedis connects later: Redis may be away, and then rules are answered by their failure modes.
+// openRedis opens the store on Redis, and connects later. While Redis is down, rules are answered by their failure modes.
 func (s *instance) openRedis() (_ *store, err error) {
 	out := &store{}
 	defer func() {
@@ -262,7 +262,7 @@ func (s *instance) openRedis() (_ *store, err error) {
 		return nil, err
 	}
 	out.closing = append(out.closing, client.Close)
-	if out.client, err = redisclient.New(s.Redis); err != nil { // what decides nothing must not delay what does
+	if out.client, err = redisclient.New(s.Redis); err != nil { // calls that decide nothing must not delay calls that do
 		return nil, err
 	}
 	out.closing = append(out.closing, out.client.Close)
@@ -298,7 +298,7 @@ func (s *instance) openRedis() (_ *store, err error) {
 	return out, nil
 }
 
-// openHome returns the Redis that all regions share, which closes with a store; nil is none. It connects later, as openRedis does.
+// openHome returns the Redis that all regions share, or nil for none. It closes with a store. It connects later, as openRedis does.
 func (s *instance) openHome(with *store) (*degrade.Home, error) {
 	if s.Home == "" {
 		return nil, nil
@@ -320,8 +320,8 @@ func (s *instance) openHome(with *store) (*degrade.Home, error) {
 	return watch, nil
 }
 
-// patience bounds one decision over HTTP and RESP in all, the failure mode's answer and a wait for its turn included. It is longer than the
-// budget, so that a store that does not answer still gets an answer by its failure mode.
+// patience bounds one decision over HTTP and RESP, with the failure mode's answer and the wait for its turn. It is longer than the
+// budget, so that a call to a store that does not answer still gets an answer from its failure mode.
 func (s *instance) patience() time.Duration {
 	longest := max(time.Second, 2*s.Budget)
 	if s.Home != "" {

@@ -165,7 +165,7 @@ func TestRulesThatAReloadRemovesAreLoggedByName(t *testing.T) {
 	}
 }
 
-// A configuration of Envoy's service gets a word on what that service allows to everyone and this one does not.
+// With a configuration of Envoy's service, a warning says what that service allows everyone and this one does not.
 func TestWhoReplacesEnvoysServiceIsToldOfRights(t *testing.T) {
 	const envoys, ours = "{key: a, rate_limit: {unit: day, requests_per_unit: 1}}", "{key: a, limits: [1/1d]}"
 	for name, c := range map[string]struct {

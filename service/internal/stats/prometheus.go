@@ -14,7 +14,7 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// rulePrefix begins the names of what is counted by rule and by domain.
+// rulePrefix begins the names of counters of rules and domains.
 const rulePrefix = "ratelimit.service.rate_limit."
 
 type value struct {
@@ -22,8 +22,8 @@ type value struct {
 	count uint64
 }
 
-// Counters calls f for every counter that has a name in Envoy's rate limit service, those of rules in the order of the
-// names, without characters that would end a line of text or of statsd.
+// Counters calls f for every counter that has a name in Envoy's rate limit service, with counters of rules sorted by
+// name. Names contain no characters that would end a line of text or of statsd.
 func (r *Registry) Counters(f func(name string, count uint64)) {
 	s := &r.Service
 	for _, v := range []value{
@@ -42,7 +42,7 @@ func (r *Registry) Counters(f func(name string, count uint64)) {
 		f("ratelimit.redis_pool.cx_total", opened)
 		f("ratelimit.redis_pool.cx_local_close", closed)
 	}
-	counts := make(map[string]uint64) // names that differ only in what statName replaces are one
+	counts := make(map[string]uint64) // names that differ only in characters that statName replaces are one
 	for name, rule := range r.units.All() {
 		for i, counter := range ruleCounters {
 			if i != Cached || r.over != nil {
@@ -58,7 +58,7 @@ func (r *Registry) Counters(f func(name string, count uint64)) {
 	}
 }
 
-// WriteText writes one line a counter, "name: value", as the statistics of Envoy's rate limit service are.
+// WriteText writes one line for each counter, "name: value", like the statistics of Envoy's rate limit service.
 func (r *Registry) WriteText(w io.Writer) (err error) {
 	write := func(name string, count uint64) {
 		if err == nil {
@@ -70,10 +70,10 @@ func (r *Registry) WriteText(w io.Writer) (err error) {
 	return err
 }
 
-// Remember exports what is remembered as over its limit, under Envoy's names; nil is nothing. Call it before the first read.
+// Remember exports the counts of an OverLimit under Envoy's names; nil exports none. Call it before the first read.
 func (r *Registry) Remember(over *decide.OverLimit) { r.over = over }
 
-// Redis exports the connections to Redis, under Envoy's names. Call it before the first read.
+// Redis exports the number of connections to Redis, under Envoy's names. Call it before the first read.
 func (r *Registry) Redis(connections func() (opened, closed uint64)) { r.connections = connections }
 
 // Gauges calls f for every gauge that has a name in Envoy's rate limit service.
@@ -106,10 +106,10 @@ func statName(name string) string {
 	return address.ReplaceAllStringFunc(name, func(a string) string { return strings.ReplaceAll(a, ".", "_") })
 }
 
-// Describe implements prometheus.Collector. It describes nothing, because a rule has one label or two for its keys.
+// Describe implements prometheus.Collector. It describes nothing, because rules have one or two labels for their keys.
 func (r *Registry) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector, with the names and labels of the mapping of Envoy's rate limit service.
+// Collect implements prometheus.Collector, with names and labels as Envoy's rate limit service maps them.
 func (r *Registry) Collect(to chan<- prometheus.Metric) {
 	r.collectRequests(to)
 	r.collectRules(to)
@@ -140,7 +140,7 @@ func (r *Registry) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// A series is a name and its labels; those without a name are not there.
+// A series is a name and its labels. Labels without a name are absent.
 type series struct {
 	name   string
 	labels [4]label
@@ -148,9 +148,9 @@ type series struct {
 
 type label struct{ name, value string }
 
-// seriesOf returns the series of a counter, as the mapping in Envoy's rate limit service has it. A rule has the domain and
-// two keys, cut at the dots: those of deeper rules and of values with further dots count together. A candidate of a deeper
-// rule does not count with its rule. Other counters have their names, with _ in place of what is no letter or digit.
+// seriesOf returns the series of a counter, as Envoy's rate limit service maps it. A rule has the domain and two keys,
+// cut at the dots. Deeper rules, and values with further dots, count together. A candidate of a deeper rule counts
+// apart from its rule. Other counters keep their names, with _ in place of each character that is no letter or digit.
 func seriesOf(name string) series {
 	if rest, ok := strings.CutPrefix(name, rulePrefix); ok {
 		i := strings.LastIndexByte(rest, '.')

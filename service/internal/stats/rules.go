@@ -14,8 +14,8 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// Outcomes that only this package knows: a refusal because of a ban, which metrics count as Refused, and a part that the
-// rule allowed and its candidate would have refused, which metrics count as Allowed and Counts as Shadow.
+// Outcomes that only this package knows. A banned part was refused by a ban: metrics count it as Refused. A doubted part
+// was allowed by its rule but its candidate would have refused it: metrics count it as Allowed, and Counts as Shadow.
 const (
 	banned = decide.Outcomes + iota
 	doubted
@@ -23,7 +23,7 @@ const (
 
 type outcomes [doubted + 1][decide.Origins]atomic.Uint64
 
-// requestOutcome is outcome with bans apart, and Shadowed where what does not bind would have refused the request.
+// requestOutcome returns outcome, but banned if a ban refused the request, and Shadowed if a refusal did not bind.
 func requestOutcome(o *decide.Observation, outcome decide.Outcome) decide.Outcome {
 	if o.Err != nil {
 		return outcome
@@ -58,8 +58,8 @@ func (c *outcomes) counts() Counts {
 	return counts
 }
 
-// A ruleID is the domain and the rule of decide.Observation.Rule. It contains no values of requests, so there are as
-// many as the configurations in use have had rules. The zero value stands for requests that nothing limits.
+// A ruleID is the domain and the rule of decide.Observation.Rule. It contains no values of requests, so there are
+// only as many as rules in the configurations used so far. The zero value stands for requests that nothing limits.
 type ruleID struct{ domain, rule string }
 
 // otherRules stands for the rules beyond maxLeft.
@@ -112,7 +112,7 @@ var (
 	}
 )
 
-// collectRequests collects the metrics of requests. A request that a rule in shadow mode would have refused is allowed.
+// collectRequests collects the metrics of requests. A request that only a rule in shadow mode would have refused counts as allowed.
 func (r *Registry) collectRequests(to chan<- prometheus.Metric) {
 	for outcome, n := range map[decide.Outcome]uint64{
 		decide.Allowed:   r.requests.of(decide.Allowed) + r.requests.of(decide.Shadowed),
@@ -125,7 +125,7 @@ func (r *Registry) collectRequests(to chan<- prometheus.Metric) {
 	}
 }
 
-// collectRules collects the metrics of rules. One has a longest wait from its first booking on.
+// collectRules collects the metrics of rules. A rule has a longest wait from its first booking on.
 func (r *Registry) collectRules(to chan<- prometheus.Metric) {
 	now := time.Now()
 	for id, c := range r.rules.All() {
@@ -153,12 +153,12 @@ func (r *Registry) collectRules(to chan<- prometheus.Metric) {
 	}
 }
 
-// A Rule counts the units that are requested of one rule, by what became of them.
+// A Rule counts the units requested under one rule, by outcome.
 type Rule [len(ruleCounters)]atomic.Uint64
 
-// Counters of a Rule. Total is all units, and the others are parts of them: admitted, refused, admitted above the near limit
-// ratio, refused where that does not bind, and the part of Over that was refused from memory, because an earlier refusal
-// still held. Envoy's service has the last one always; here it is there with a local cache.
+// Counters of a Rule. Total counts all units. The others count parts of them: admitted, refused, admitted above the
+// near limit ratio, and refused without binding. Cached is the part of Over that was refused from memory, because an
+// earlier refusal still held. Envoy's service always has Cached; here it exists with a local cache.
 const (
 	Total = iota
 	Within
@@ -170,7 +170,7 @@ const (
 
 var ruleCounters = [...]string{"total_hits", "within_limit", "over_limit", "near_limit", "shadow_mode", "over_limit_with_local_cache"}
 
-// Rule returns the counters of a name in Envoy's statistics.
+// Rule returns the counters under a name in Envoy's statistics.
 func (r *Registry) Rule(name string) *Rule { return r.units.Get(name) }
 
 // countUnits counts the units of one part, and those of its rule's candidate under the name of the candidate.
@@ -179,7 +179,7 @@ func (r *Registry) countUnits(a *decide.Answer, outcome decide.Outcome) {
 		return
 	}
 	switch rule := r.Rule(a.Metric); outcome {
-	case decide.Uncounted: // how near it is to the limit is not known
+	case decide.Uncounted: // the use of the limit is not known
 		rule.admit(a.Cost)
 	case decide.Allowed:
 		rule.admit(a.Cost)
@@ -214,7 +214,7 @@ func (r *Rule) admit(units int64) {
 	r[Within].Add(n)
 }
 
-// refuse counts refused units. As in Envoy's service, those that fitted are not over. Binds is false in shadow mode.
+// refuse counts refused units. As in Envoy's service, units that had room do not count as over. Binds is false in shadow mode.
 func (r *Rule) refuse(units, fitted int64, binds bool) {
 	n := uint64(min(units, sash.MaxUnits))
 	over := n - min(n, uint64(fitted))
@@ -225,21 +225,21 @@ func (r *Rule) refuse(units, fitted int64, binds bool) {
 	}
 }
 
-// Bounds on what is counted by name beside the rules in use, which always have counters. Docs/metrics.md has them.
+// Bounds on the names beside the rules in use, which always have counters. Docs/metrics.md lists them.
 const (
-	// maxNames is the most names that come from requests: of rules with detailed_metric or value_to_metric, and of
-	// limits in requests. Further ones, and those of more than maxName bytes, count under overflow.
+	// maxNames is the most names from requests: those of request limits and of rules with detailed_metric or
+	// value_to_metric. Further names, and names of more than maxName bytes, count under overflow.
 	maxNames = 1000
 	maxName  = 256
-	// maxLeft is the most rules of earlier configurations, by which requests were decided when a new one was loaded.
+	// maxLeft is the most rules of earlier configurations, under which requests were decided while a new one was loaded.
 	maxLeft = 100
-	// maxUnknown is the most domains that requests name and the configuration does not have.
+	// maxUnknown is the most domains in requests that the configuration does not have.
 	maxUnknown = 100
 	overflow   = "other"
 )
 
-// A Bounded is a map that makes the value of a key on first use. Reserved keys always have a place; of others, guests, it
-// holds a bounded number, and the rest share one value. It is safe for concurrent use. Make it with NewBounded.
+// A Bounded is a map that makes the value of a key on first use. Reserved keys always have a place. Of other keys,
+// guests, it holds a bounded number, and the rest share one value. It is safe for concurrent use. NewBounded makes one.
 type Bounded[K comparable, V any] struct {
 	most   int
 	shared K
@@ -251,13 +251,13 @@ type Bounded[K comparable, V any] struct {
 	guests   int        // guarded by mu: of values, without shared
 }
 
-// NewBounded returns a map of most guests; the key shared stands for all others. Keep returns the form of a guest in the map:
-// a copy, so that the map holds no memory of a request, or shared.
+// NewBounded returns a map with room for most guests. The key shared stands for all others. Keep returns the form of
+// a guest in the map: shared, or a copy, so that the map holds no memory of a request.
 func NewBounded[K comparable, V any](most int, shared K, keep func(K) K) *Bounded[K, V] {
 	return &Bounded[K, V]{most: most, shared: shared, keep: keep, values: make(map[K]*V)}
 }
 
-// Reserve reserves places for these keys, in place of those reserved before, whose values it drops.
+// Reserve reserves places for these keys. It replaces the keys reserved before, and drops their values.
 func (b *Bounded[K, V]) Reserve(keys []K) {
 	next := make(map[K]bool)
 	for _, key := range keys {
@@ -278,7 +278,7 @@ func (b *Bounded[K, V]) Reserve(keys []K) {
 	b.reserved = next
 }
 
-// Get returns the value of a key, which is the zero value at first.
+// Get returns the value of a key. A new key has the zero value.
 func (b *Bounded[K, V]) Get(key K) *V {
 	b.mu.RLock()
 	v := b.values[key]
@@ -308,21 +308,21 @@ func (b *Bounded[K, V]) Get(key K) *V {
 	return v
 }
 
-// All returns a copy of the map, so that a slow reader does not hold up those who count.
+// All returns a copy of the map, so that a slow reader does not delay counting.
 func (b *Bounded[K, V]) All() map[K]*V {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return maps.Clone(b.values)
 }
 
-// Use reserves counters for every rule of a configuration, whatever requests contain. Counters of rules that only the
-// configuration before had are dropped. Call it when requests are decided by the configuration.
+// Use reserves counters for every rule of a configuration, whatever requests contain. It drops counters of rules that
+// only the previous configuration had. Call it when the decider uses the configuration.
 func (r *Registry) Use(cfg *config.Config) {
 	rules, names := []ruleID{{}}, []string{}
 	for _, rule := range cfg.Rules() {
 		rules = append(rules, ruleID{rule.Domain, rule.Label})
 		if rule.Unlimited {
-			continue // no units are counted of it
+			continue // no units are counted for it
 		}
 		names = append(names, rule.Metric())
 		if rule.Candidate != nil {
@@ -336,10 +336,10 @@ func (r *Registry) Use(cfg *config.Config) {
 	r.units.Reserve(names)
 }
 
-// short returns the form in which a name that comes from a request is kept.
+// short returns the form in which a name from a request is kept.
 func short(name string) string {
 	if len(name) > maxName {
 		return overflow
 	}
-	return strings.Clone(strings.ToValidUTF8(name, "_")) // two names must not differ in what Prometheus cannot show
+	return strings.Clone(strings.ToValidUTF8(name, "_")) // two names must not differ only in what Prometheus cannot show
 }

@@ -1,5 +1,5 @@
-// Package stats counts what the service decides. One Registry observes every decision; Prometheus, statsd, /stats, the
-// dashboard and the hottest subjects read from it. Its memory is bounded, whatever requests contain.
+// Package stats counts what the service decides. One Registry observes every decision. Prometheus, statsd, /stats,
+// the dashboard and the list of hottest subjects read from it. Its memory is bounded, whatever requests contain.
 package stats
 
 import (
@@ -29,13 +29,13 @@ type Options struct {
 	Subjects bool
 }
 
-// A Registry counts. It is safe for concurrent use. Make it with New.
+// A Registry counts. It is safe for concurrent use. New makes one.
 type Registry struct {
-	// Service counts what concerns no rule.
+	// Service counts calls that concern no rule.
 	Service Service
 	// ResponseTime is how long calls of ShouldRateLimit took.
 	ResponseTime prometheus.Histogram
-	// Prometheus gathers the metrics of this registry, of the Go runtime and of the process, and what others register.
+	// Prometheus gathers the metrics of this registry, of the Go runtime and of the process, and metrics that others register.
 	Prometheus *prometheus.Registry
 
 	Overrun, Unsettled prometheus.Counter // tokens that responses used beyond their estimates, and responses that could not be settled
@@ -46,8 +46,8 @@ type Registry struct {
 
 	requests outcomes
 	rules    *Bounded[ruleID, ruleCounts]
-	units    *Bounded[string, Rule]          // by the name of a rule in Envoy's statistics
-	unknown  *Bounded[string, atomic.Uint64] // by the domain that requests name
+	units    *Bounded[string, Rule]          // by a rule's name in Envoy's statistics
+	unknown  *Bounded[string, atomic.Uint64] // by a domain named in requests
 	near     float64
 	unit     time.Duration     // of ResponseTime
 	subjects *subjects         // nil without Options.Subjects
@@ -110,7 +110,7 @@ func New(opts *Options) *Registry {
 	return r
 }
 
-// vector returns a counter with a label. It exports each of the values, also if it is 0, so that its first increment shows.
+// vector returns a counter with a label. It exports every value from 0 on, so that the first increment shows.
 func (r *Registry) vector(name, help, label string, values ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 	for _, value := range values {
@@ -154,7 +154,7 @@ func (r *Registry) Observe(_ context.Context, o *decide.Observation) {
 	}
 }
 
-// Shadowed counts the units of answers that refuse a request which is admitted all the same.
+// Shadowed counts the units of answers that refuse a request that is admitted all the same.
 func (r *Registry) Shadowed(answers []decide.Answer) {
 	for i := range answers {
 		if a := &answers[i]; a.Refused && !a.Soft() && !a.Replaced && a.Metric != "" && a.Cost > 0 {
@@ -163,10 +163,10 @@ func (r *Registry) Shadowed(answers []decide.Answer) {
 	}
 }
 
-// Invalid counts a request that was not decided because it is wrong: no observer learns of one that is not even a request.
+// Invalid counts a request that was not decided because it is invalid. Observers do not receive what is not even a request.
 func (r *Registry) Invalid() { r.requests[decide.Invalid][decide.FromConfig].Add(1) }
 
-// Uncounted returns how many requests on_unavailable: open has let through since the start. Nothing counts them.
+// Uncounted returns how many requests on_unavailable: open has let through since the start. No store counts them.
 func (r *Registry) Uncounted() int64 { return int64(r.requests.of(decide.Uncounted)) }
 
 // Took counts a call of ShouldRateLimit and how long it took.
@@ -178,19 +178,19 @@ func (r *Registry) Took(d time.Duration) {
 // StoreFailed counts a call that the store did not decide.
 func (r *Registry) StoreFailed(err error) { r.failures.WithLabelValues(cause.Of(err)).Inc() }
 
-// Denied counts a request whose caller was refused, by the reason: "unauthenticated", or the right that it lacks.
+// Denied counts a request whose caller was refused. The reason is "unauthenticated", or the right that the caller lacks.
 func (r *Registry) Denied(reason string) { r.denied.WithLabelValues(reason).Inc() }
 
 // ExportFailed counts an export to "otlp" or "statsd" that failed.
 func (r *Registry) ExportFailed(to string) { r.exports.WithLabelValues(to).Inc() }
 
-// maxSeries is the most rules that a snapshot lists, the busiest ones.
+// maxSeries is the most rules that a snapshot lists. It lists the busiest.
 const maxSeries = 1000
 
 const (
-	unlimited = "(no rule)"           // of requests that nothing limits
-	ofRequest = "(limit of requests)" // of request limits
-	others    = "(other rules)"       // of earlier configurations, beyond maxLeft
+	unlimited = "(no rule)"           // for requests that nothing limits
+	ofRequest = "(limit of requests)" // for request limits
+	others    = "(other rules)"       // for earlier configurations, beyond maxLeft
 )
 
 // Counts has one number for each outcome, of requests or of the parts that a rule applied to.
@@ -202,7 +202,7 @@ type Counts struct {
 	Shadow    int64 `json:"shadow"`  // allowed, and a rule that does not bind or a candidate would have refused it
 	Failed    int64 `json:"error"`   // no decision: the store did not answer
 	Invalid   int64 `json:"invalid"` // a wrong request; of no rule
-	// Local is how many of these this instance decided over its share, while the store did not answer.
+	// Local is how many of them this instance decided with its share, while the store did not answer.
 	Local int64 `json:"local"`
 }
 
@@ -216,30 +216,30 @@ type Series struct {
 	Domain string `json:"domain"`
 	Rule   string `json:"rule"` // its name in statistics; empty for all requests
 	Count  Counts `json:"count"`
-	// LongestWait is the time in seconds until the last booking under the rule starts that this instance made.
+	// LongestWait is the time in seconds until the last booking that this instance made under the rule starts.
 	LongestWait float64 `json:"longest_wait"`
-	// Candidate is what the rule's candidate refused or would have refused; null if it was never tried.
+	// Candidate counts what the rule's candidate refused or would have refused; null if it was never tried.
 	Candidate *Tried `json:"candidate"`
 }
 
-// Tried is the requests that a candidate was tried on, and those that it refused or would have refused.
+// Tried counts the requests on which a candidate was tried, and those that it refused or would have refused.
 type Tried struct {
 	Requests int64 `json:"requests"`
 	Refused  int64 `json:"refused"`
 }
 
-// A Snapshot is the state of the counters at an instant. A reader that wants rates compares two.
+// A Snapshot is the state of the counters at an instant. For rates, compare two snapshots.
 type Snapshot struct {
 	At    time.Time
 	Since time.Time // when counting began
 	// Requests counts requests. Rules counts the decisions of each rule, the busiest first.
 	Requests Series
 	Rules    []Series
-	// Latency is that of what the store decided.
+	// Latency is the latency of the decisions that the store made.
 	Latency Latency
 }
 
-// A Latency is how long the store took: Counts has the decisions within each of the Bounds, in seconds, and then all.
+// A Latency is how long the store took. Counts has the decisions within each of the Bounds, in seconds, and then all decisions.
 type Latency struct {
 	Bounds []float64 `json:"bounds"`
 	Counts []uint64  `json:"counts"`

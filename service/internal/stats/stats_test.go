@@ -135,7 +135,7 @@ func (broken) Powers() driver.Powers { return 0 }
 
 func (b broken) Do(context.Context, *driver.Batch) error { return b.err }
 
-// PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS of Envoy's service keeps dashboards that were made when it counted so.
+// Dashboards made for Envoy's service with PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS keep their unit.
 func TestResponseTimeInMilliseconds(t *testing.T) {
 	for milliseconds, want := range map[bool]float64{false: 0.25, true: 250} {
 		r := New(&Options{Milliseconds: milliseconds})

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// epoch is how long the counts of subjects last. Those of the one before are kept, so Hottest is about one to two epochs.
+	// epoch is how long the counts of subjects last. The previous counts are kept, so Hottest covers about one to two epochs.
 	epoch = 5 * time.Minute
 
 	shards   = 16      // a key is in one of them, so that decisions seldom wait for each other
@@ -36,12 +36,12 @@ const (
 
 // A Subject is one of the hottest subjects.
 type Subject struct {
-	// Subject is the key that is charged. Domain and Entries are those of its first request;
-	// Entries are nil where they are too long to keep.
+	// Subject is the key that is charged. Domain and Entries are those of its first request. Entries are nil if they are
+	// too long to keep.
 	Subject string         `json:"subject"`
 	Domain  string         `json:"domain"`
 	Entries []config.Entry `json:"entries"`
-	// Count is what the subject is ordered by. It is too high by AtMostOver at most.
+	// Count is the number that orders the subject. It is too high by AtMostOver at most.
 	Count      int64 `json:"count"`
 	AtMostOver int64 `json:"at_most_over"`
 	// Last is the outcome of its last request: allowed, uncounted, refused, banned, shadow or error. RefusedBy is the
@@ -60,7 +60,7 @@ type shard struct {
 	mu    sync.Mutex
 	began time.Time      // guarded by mu: when the epoch began
 	now   [orders]sketch // guarded by mu
-	older [orders]sketch // guarded by mu: of the epoch before
+	older [orders]sketch // guarded by mu: the epoch before
 }
 
 func (c *subjects) count(o *decide.Observation, i int, outcome decide.Outcome) {
@@ -69,7 +69,7 @@ func (c *subjects) count(o *decide.Observation, i int, outcome decide.Outcome) {
 		return // nothing is decided about the subject
 	}
 	if (outcome == decide.Allowed || outcome == decide.Uncounted) && !o.Allowed {
-		outcome = decide.Refused // because of another part of the request
+		outcome = decide.Refused // another part of the request refused it
 	}
 	s := &c.shards[maphash.String(c.seed, a.Key)%shards]
 	s.mu.Lock()
@@ -88,11 +88,11 @@ func admissible(a *decide.Answer) bool {
 	if len(a.Limits) > 0 {
 		return !slices.ContainsFunc(a.Limits, func(l sash.LimitResult) bool { return a.Cost > l.Limit.Units })
 	}
-	return a.Rule != nil && // and the store was not asked
+	return a.Rule != nil && // the store was not asked
 		!slices.ContainsFunc(a.Rule.Limits, func(l sash.Limit) bool { return a.Cost > l.Units })
 }
 
-// turn begins a new epoch when one is over. The caller holds mu.
+// turn begins a new epoch if the current one is over. The caller holds mu.
 func (s *shard) turn(now time.Time) {
 	switch age := now.Sub(s.began); {
 	case age < epoch:
@@ -105,7 +105,7 @@ func (s *shard) turn(now time.Time) {
 	s.now = [orders]sketch{}
 }
 
-// add adds to the count of one order. The caller holds mu.
+// add adds to a subject's count in one order. The caller holds mu.
 func (s *shard) add(order Order, weight int64, o *decide.Observation, i int, outcome decide.Outcome) {
 	a := &o.Answers[i]
 	line, taken := s.now[order].add(a.Key, weight)
@@ -133,7 +133,7 @@ func keep(entries []config.Entry) []config.Entry {
 	return out
 }
 
-// Hottest returns the first n subjects of an order, none without Options.Subjects, and when their counts began.
+// Hottest returns the first n subjects in an order, and when their counts began. Without Options.Subjects it returns none.
 func (r *Registry) Hottest(order Order, n int) ([]Subject, time.Time) {
 	now := time.Now()
 	since, all := now, []Subject{}
@@ -162,7 +162,7 @@ func (r *Registry) Hottest(order Order, n int) ([]Subject, time.Time) {
 	return all[:min(n, len(all))], since
 }
 
-// lines adds up both epochs. The caller holds mu.
+// lines returns the sums of both epochs. The caller holds mu.
 func (s *shard) lines(order Order) []Subject {
 	out := slices.Clone(s.now[order].all)
 	for _, older := range s.older[order].all {
@@ -176,17 +176,17 @@ func (s *shard) lines(order Order) []Subject {
 	return out
 }
 
-// A sketch counts the heaviest of many subjects in bounded memory by the space-saving algorithm: it has a fixed number of
-// counters, and a key without one takes over the smallest, with its count. The zero value is ready.
+// A sketch counts the heaviest of many subjects in bounded memory by the space-saving algorithm. It has a fixed
+// number of counters. A key without a counter takes over the smallest, with its count. The zero value is ready.
 //
-// So no count is too low, none is too high by more than AtMostOver, and every key with more than the sum of all
+// So no count is too low, and none is too high by more than AtMostOver. Every key with more than the sum of all
 // weights divided by the number of counters has a counter.
 type sketch struct {
 	all []Subject
-	at  map[string]int // by key: where in all
+	at  map[string]int // the index of a key's counter in all
 }
 
-// add adds weight to the count of a key. It returns the key's counter, and whether the key is new to it.
+// add adds weight to the count of a key. It returns the key's counter, and whether the counter is new to the key.
 func (s *sketch) add(key string, weight int64) (line *Subject, taken bool) {
 	i, known := s.at[key]
 	switch {
@@ -213,7 +213,7 @@ func (s *sketch) add(key string, weight int64) (line *Subject, taken bool) {
 	return line, !known
 }
 
-// plus adds numbers that are not negative, and stops at the largest one, because requests choose the weights.
+// plus adds numbers that are not negative. It stops at the largest number, because requests choose the weights.
 func plus(x, y int64) int64 {
 	if x > math.MaxInt64-y {
 		return math.MaxInt64

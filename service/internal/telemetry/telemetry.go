@@ -1,6 +1,6 @@
-// Package telemetry exports what the service decides: to statsd servers, OpenTelemetry collectors, Prometheus on a port
-// of its own, and the log of refusals. It neither delays nor changes a decision, and an export that is not configured
-// costs nothing.
+// Package telemetry exports what the service decides: to statsd servers, OpenTelemetry collectors, Prometheus on a
+// port of its own, and the log of refusals. It neither delays nor changes a decision. An export that is not
+// configured costs nothing.
 package telemetry
 
 import (
@@ -30,18 +30,18 @@ const flushTime = 3 * time.Second
 
 const maxScrapers = 32
 
-// Options say what is exported, and where to. The zero value exports nothing.
+// Options say what to export, and where. The zero value exports nothing.
 type Options struct {
 	// Env is the environment, for the OTEL_… variables. Nil is empty.
 	Env func(string) string
-	// Exporters are those of the variables of Envoy's service.
+	// Exporters are the exporters that the variables of Envoy's service configure.
 	Exporters Exporters
-	// Refusals logs refusals at level info, of each rule one a second.
+	// Refusals logs refusals at level info, at most one a second for each rule.
 	Refusals bool
-	// Keys includes the keys of subjects, which contain values of requests, in logs and spans. Without it they
-	// include only the keys of rules with detailed_metric.
+	// Keys puts the keys of subjects, which contain values of requests, into logs and spans. Without Keys, only the keys
+	// of rules with detailed_metric are included.
 	Keys bool
-	// Log receives refusals, and the failures of exports. Nil is slog.Default.
+	// Log receives refusals and failed exports. Nil is slog.Default.
 	Log *slog.Logger
 }
 
@@ -50,7 +50,7 @@ type Options struct {
 type Exporters struct {
 	// Statsd receives counters and gauges. Nil is none.
 	Statsd *Statsd
-	// PrometheusAddr is an address for Prometheus, which reads PrometheusPath there. Empty leaves only the admin port.
+	// PrometheusAddr is an address where Prometheus reads PrometheusPath. Empty leaves only the admin port.
 	PrometheusAddr, PrometheusPath string
 	// Tracing turns traces on. Nil leaves it to the OTEL_… variables.
 	Tracing *Tracing
@@ -60,7 +60,7 @@ type Exporters struct {
 type Statsd struct {
 	// Network is tcp or udp, and Addr a host and a port.
 	Network, Addr string
-	// Dog sends Tags as DogStatsD writes them, and not as parts of names.
+	// Dog sends Tags in the form of DogStatsD, instead of as parts of names.
 	Dog bool
 	// Tags are key:value, sorted by key.
 	Tags []string
@@ -74,11 +74,11 @@ type Tracing struct {
 	Protocol string
 	// Service, Namespace and Instance name this process. Namespace and Instance may be empty.
 	Service, Namespace, Instance string
-	// Rate is the share of traces to keep, of those that begin here: 0 to 1.
+	// Rate is the share of traces to keep among those that begin here: 0 to 1.
 	Rate float64
 }
 
-// Telemetry is the running exports. The caller must call Stop.
+// Telemetry is a set of running exports. The caller must call Stop.
 type Telemetry struct {
 	tracing *tracing // nil for none
 	end     context.CancelFunc
@@ -87,7 +87,7 @@ type Telemetry struct {
 }
 
 // Start begins to export the decisions of a decider and the counters of a registry, until Stop. Call it before the
-// first decision. After an error nothing runs.
+// first decision. After an error, no export runs.
 func Start(ctx context.Context, decider *decide.Decider, registry *stats.Registry, opts Options) (*Telemetry, error) {
 	if opts.Env == nil {
 		opts.Env = func(string) string { return "" }
@@ -133,7 +133,7 @@ func (t *Telemetry) startTraces(ctx context.Context, registry *stats.Registry, o
 	return nil
 }
 
-// repeat exports after each period, and when woken, until ctx ends, and then what is left, within flushTime.
+// repeat exports after each period, and when woken, until ctx ends. Then it exports the rest, within flushTime.
 func repeat(ctx context.Context, period time.Duration, wake <-chan struct{}, export func(context.Context)) {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()
@@ -151,7 +151,7 @@ func repeat(ctx context.Context, period time.Duration, wake <-chan struct{}, exp
 	}
 }
 
-// startPrometheus serves the metrics on the address that Envoy's variables configure, if any.
+// startPrometheus serves the metrics on the address that Envoy's variables configure, if they do.
 func (t *Telemetry) startPrometheus(ctx context.Context, registry *stats.Registry, envoy Exporters) error {
 	if envoy.PrometheusAddr == "" {
 		return nil
@@ -171,7 +171,7 @@ func (t *Telemetry) startPrometheus(ctx context.Context, registry *stats.Registr
 	return nil
 }
 
-// Handler puts the caller's span of a request into its context. Without traces it returns next itself.
+// Handler puts the caller's span into the context of each request. Without traces it returns next itself.
 func (t *Telemetry) Handler(next http.Handler) http.Handler {
 	if t.tracing == nil {
 		return next
@@ -190,10 +190,10 @@ func (t *Telemetry) Stop() {
 	t.running.Wait()
 }
 
-// maxRules is the most rules whose refusals are throttled apart. Others share one throttle.
+// maxRules is the most rules with their own throttle of refusals. Other rules share one throttle.
 const maxRules = 10_000
 
-// refusals logs refusals, of each rule and of each candidate one a second.
+// refusals logs refusals, at most one a second for each rule and each candidate.
 type refusals struct {
 	log   *slog.Logger
 	all   bool // log the refusals of rules, and not only those of candidates that did not bind
@@ -221,7 +221,7 @@ func (r *refusals) observe(ctx context.Context, o *decide.Observation) {
 	}
 }
 
-// write writes the line of part i, unless there was one of its rule with the same text less than a second ago.
+// write writes the line of part i, unless its rule had one with the same text less than a second ago.
 func (r *refusals) write(ctx context.Context, o *decide.Observation, i int, text string, more ...slog.Attr) {
 	domain, rule := o.Rule(i)
 	if skipped, ok := r.rules.Get(text + " " + domain + " " + rule).Allow(o.Began.Add(o.Took)); ok {
@@ -230,8 +230,8 @@ func (r *refusals) write(ctx context.Context, o *decide.Observation, i int, text
 	}
 }
 
-// details describe what became of part i, for the log and for spans. They contain no values of the request, and therefore no
-// domain that is not configured; but with keys, and under a rule with detailed_metric, the key of the subject.
+// details describe the outcome of part i, for the log and for spans. They contain no values of the request, and so no
+// domain that is not configured. With keys, or under a rule with detailed_metric, they also contain the key of the subject.
 func details(o *decide.Observation, i int, keys bool) []slog.Attr {
 	a := &o.Answers[i]
 	domain, rule := o.Rule(i)
@@ -257,13 +257,13 @@ const (
 	tcpPayload = 8 << 10
 )
 
-// A pusher periodically sends the increments of the counters, and the gauges, to a statsd server. A server that is away
-// affects only the log; it receives the increments when it is back.
+// A pusher periodically sends the increments of the counters, and the gauges, to a statsd server. If the server is
+// down, that only affects the log. The server receives the increments when it is back.
 type pusher struct {
 	to       *Statsd
 	registry *stats.Registry
 	failures throttle.Log
-	tags     string // behind each line, as DogStatsD writes them
+	tags     string // follows each line, as DogStatsD writes them
 	suffix   string // the tags, as a part of each name
 	sent     map[string]uint64
 }
@@ -318,7 +318,7 @@ func (p *pusher) send(ctx context.Context) error {
 		batch.WriteString(line)
 	}
 	before := p.sent
-	p.sent = make(map[string]uint64, len(before)) // without the counters that are gone
+	p.sent = make(map[string]uint64, len(before)) // drops the counters that are gone
 	p.registry.Counters(func(name string, count uint64) {
 		p.sent[name] = count
 		grown := count - before[name]

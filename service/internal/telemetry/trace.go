@@ -35,7 +35,7 @@ import (
 type tracing struct {
 	to          func(*tracepb.Span)
 	share       float64 // of the traces that begin here
-	parentBased bool    // the caller decides about its own
+	parentBased bool    // the caller decides on its own traces
 	keys        bool
 }
 
@@ -44,10 +44,10 @@ type parent struct {
 	trace, span []byte
 	state       string
 	flags       byte // 1: sampled
-	undecided   bool // the caller leaves to us whether it is sampled
+	undecided   bool // the caller lets us decide whether it is sampled
 }
 
-// readParent reads the caller's span from the headers of W3C, or else those of B3. Header returns one by its name.
+// readParent reads the caller's span from the W3C headers, or else from the B3 headers. Header returns a header by its name.
 func readParent(header func(name string) string) *parent {
 	if p := parseParent(header("traceparent"), header("tracestate")); p != nil {
 		return p
@@ -109,7 +109,7 @@ func parentOf(ctx context.Context) *parent {
 
 func (t *tracing) observe(ctx context.Context, o *decide.Observation) {
 	p := parentOf(ctx)
-	id := rand.Uint64() // the random part of the trace's ID, by which all services of a trace keep the same share of them
+	id := rand.Uint64() // the random part of the trace's ID, from which all services of a trace derive the same share
 	if p != nil {
 		id = binary.BigEndian.Uint64(p.trace[8:])
 	}
@@ -131,7 +131,7 @@ func (t *tracing) observe(ctx context.Context, o *decide.Observation) {
 	} else {
 		span.TraceId = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, rand.Uint64()|1), id)
 	}
-	if o.Outcome() == decide.Failed { // without the error's text, which may contain values
+	if o.Outcome() == decide.Failed { // leave out the error's text, which may contain values
 		span.Status = &tracepb.Status{Code: tracepb.Status_STATUS_CODE_ERROR, Message: "no decision: " + cause.Of(o.Err)}
 	}
 	t.to(span)
@@ -151,7 +151,7 @@ func (t *tracing) attributes(o *decide.Observation) []*commonpb.KeyValue {
 	return attrs
 }
 
-// attribute returns an attribute. OTLP requires valid UTF-8; a text is cut after a kilobyte.
+// attribute returns an attribute. It makes text valid UTF-8, which OTLP requires, and cuts it after a kilobyte.
 func attribute(key string, value any) *commonpb.KeyValue {
 	const maxText = 1024
 	v := &commonpb.AnyValue{}
@@ -168,13 +168,13 @@ func attribute(key string, value any) *commonpb.KeyValue {
 	return &commonpb.KeyValue{Key: key, Value: v}
 }
 
-// Bounds of what waits for a collector, as the OpenTelemetry specification has them.
+// Bounds of the spans that wait for a collector, from the OpenTelemetry specification.
 const (
-	maxSpans = 2048 // those of a batch included; further ones are dropped
+	maxSpans = 2048 // with those of a batch; further spans are dropped
 	maxBatch = 512  // spans in one request
 )
 
-// settings reads the OTEL_… variables of one process. The first error stays in err.
+// settings reads the OTEL_… variables of one process. It keeps the first error in err.
 type settings struct {
 	env func(string) string
 	err error
@@ -186,7 +186,7 @@ func (s *settings) fail(format string, args ...any) {
 	}
 }
 
-// traces reports whether the variables ask for traces. The specification would send to this machine by default; the
+// traces reports whether the variables ask for traces. By default, the specification sends to this machine, but the
 // service sends nothing.
 func (s *settings) traces() bool {
 	for _, name := range []string{"OTEL_METRICS_EXPORTER", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"} {
@@ -205,7 +205,7 @@ func (s *settings) traces() bool {
 	}
 }
 
-// otlp returns OTEL_EXPORTER_OTLP_TRACES_<name>, or else OTEL_EXPORTER_OTLP_<name>, and the variable that had it.
+// otlp returns OTEL_EXPORTER_OTLP_TRACES_<name>, or else OTEL_EXPORTER_OTLP_<name>, and the name of that variable.
 func (s *settings) otlp(name string) (value, from string) {
 	for _, from = range []string{"OTEL_EXPORTER_OTLP_TRACES_" + name, "OTEL_EXPORTER_OTLP_" + name} {
 		if value = s.env(from); value != "" {
@@ -215,7 +215,7 @@ func (s *settings) otlp(name string) (value, from string) {
 	return value, from
 }
 
-// endpoint is where spans go: the general variable has the path of a signal added.
+// endpoint returns where spans go. It adds the path of the signal to the general variable.
 func (s *settings) endpoint() string {
 	value, from := s.otlp("ENDPOINT")
 	if value == "" {
@@ -259,7 +259,7 @@ func (s *settings) millis(value, from string, otherwise time.Duration) time.Dura
 	return d
 }
 
-// sampler is the share of the traces that begin here to keep, and whether a caller's own decision goes before it.
+// sampler returns the share to keep of the traces that begin here, and whether a caller's own decision takes precedence.
 func (s *settings) sampler(otherwise float64) (share float64, parentBased bool) {
 	name := s.env("OTEL_TRACES_SAMPLER")
 	if name == "" {
@@ -313,8 +313,8 @@ func (s *settings) client() *http.Client {
 	}
 }
 
-// A sender keeps spans and sends them to a collector in OTLP over HTTP
-// (https://opentelemetry.io/docs/specs/otlp/#otlphttp). Spans that a collector cannot take now stay and are sent later.
+// A sender keeps spans and sends them to a collector in OTLP over HTTP (https://opentelemetry.io/docs/specs/otlp/#otlphttp).
+// It keeps spans that the collector cannot take now, and sends them later.
 type sender struct {
 	url      string
 	header   http.Header
@@ -324,11 +324,11 @@ type sender struct {
 	registry *stats.Registry
 	failures throttle.Log
 
-	spans   chan *tracepb.Span // those that wait
-	full    chan struct{}      // has a value when they are enough for a batch, unless the last round failed
+	spans   chan *tracepb.Span // spans that wait
+	full    chan struct{}      // has a value when spans are enough for a batch, unless the last round failed
 	failed  atomic.Bool
 	dropped atomic.Int64    // spans that had no room since the last round
-	batch   []*tracepb.Span // what is sent next; only send has it
+	batch   []*tracepb.Span // the next spans to send; used by send alone
 }
 
 func newSender(s *settings, envoy *Tracing, registry *stats.Registry, log *slog.Logger) *sender {
@@ -370,7 +370,7 @@ func (e *sender) push(ctx context.Context) {
 	}
 }
 
-// send sends what is there, a batch in each request, until one fails.
+// send sends the waiting spans, one batch in each request, until a request fails.
 func (e *sender) send(ctx context.Context) error {
 	if dropped := e.dropped.Swap(0); dropped > 0 {
 		e.registry.ExportFailed("otlp")
@@ -408,12 +408,12 @@ func (e *sender) post(ctx context.Context, spans []*tracepb.Span) (keep bool, er
 	res, err := e.client.Do(req)
 	if err != nil {
 		if u := (*url.Error)(nil); errors.As(err, &u) {
-			err = u.Err // without the URL, which may have a password
+			err = u.Err // drop the URL, which may have a password
 		}
 		return true, fmt.Errorf("the collector does not answer: %w", err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)) // so that the connection can be reused
 	if res.StatusCode < 300 {
 		return false, nil
 	}
