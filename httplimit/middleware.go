@@ -131,7 +131,7 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	}
 	returned := false
 	defer func() {
-		outcome := Failed // the outcome if the Outcome function panics, too; a slot is released anyway
+		outcome := Failed // if the Outcome function panics, the outcome is Failed; a slot is released anyway
 		defer func() { d.Settle(r.Context(), outcome) }()
 		if rec != nil {
 			outcome = g.opts.Outcome(r, rec.final(returned, r.Context().Err()), w.Header())
