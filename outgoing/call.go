@@ -31,7 +31,7 @@ func Everything(key string) Route {
 // A Call describes what one request is charged to.
 type Call struct {
 	// Key names the bucket by what the API counts by: a credential, or a credential and a route. Build it with [sash.Key], and from a
-	// token with [sash.Secret]. The error for a blank key, or an empty part because a token is missing, is [sash.ErrInvalidKey].
+	// token with [sash.Secret]. A blank key is [sash.ErrInvalidKey], and so is a key with an empty part for a missing token.
 	Key string
 	// Account groups several buckets, such as those of one credential if the API counts by route. It is not
 	// charged. When a [Sign] says that a refusal is for the whole API, all buckets of the account cool down;

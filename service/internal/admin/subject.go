@@ -137,8 +137,8 @@ func (h *handler) usage(s *decide.State) []usage {
 	return all
 }
 
-// exception describes an override or a ban, and why it has no effect, if so. An override has none if the configuration has
-// no rule for it, or if that rule's algorithm cannot count its limits. A ban has none if no counted request can match it.
+// exception describes an override or a ban, and says why if it has no effect. An override has no effect without a rule for
+// it, or if that rule's algorithm cannot count its limits. A ban has none if no counted request can match it.
 func (h *handler) exception(e exceptions.Exception) map[string]any {
 	out := map[string]any{
 		"id": e.ID, "subject": e.Subject, "domain": e.Domain, "entries": e.Entries, "by": e.By, "reason": e.Reason,

@@ -216,8 +216,8 @@ func reachable(addr net.Addr) string {
 // mostLines bounds the log lines that wait to be written.
 const mostLines = 1024
 
-// A lossy writer writes in the background, and drops lines while nobody reads: the service must answer, and
-// end, whatever happens to its log. Each Write is a line.
+// A lossy writer writes in the background, and drops lines while nobody reads its output. So the service
+// answers, and ends, whatever happens to its log. Each Write is one line.
 type lossy struct {
 	lines chan []byte // nil ends it
 	lost  atomic.Int64

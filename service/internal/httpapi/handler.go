@@ -45,8 +45,8 @@ type Options struct {
 	Health  func() degrade.Health       // answers GET /healthz, without waiting for the store; nil is degrade.MemoryHealth
 	Ready   func(context.Context) error // returns why GET /healthcheck reports that the service is not ready; nil is always ready
 	Log     *slog.Logger                // receives the store's failures, at most one line a second; nil is slog.Default
-	// Draining is closed when the service is about to stop. It then answers as before, but health is down, and
-	// HTTP/1 connections close after their next answer. Nil is never.
+	// Draining is closed when the service is about to stop. The service then answers as before, but reports
+	// itself as down, and closes each HTTP/1 connection after its next answer. Nil never drains.
 	Draining <-chan struct{}
 }
 

@@ -235,7 +235,7 @@ type attempt struct {
 	err  error
 }
 
-// attempt connects, unless a pause lasts. After a failed dial the dialer pauses for the address, and after other errors for all.
+// attempt connects, unless a pause is in effect. A failed dial starts the dialer's pause; any other failure pauses the client.
 func (c *Client) attempt(a *attempt) {
 	defer close(a.done)
 	var client rueidis.Client
