@@ -23,8 +23,8 @@ import (
 // create a new Pool.
 //
 // All processes drop a credential for a minute when the API refuses it with 401, or with a 403 that another credential does not get.
-// Repeated refusals drop it for longer. The transport then sends the request with another credential if it can send the body again. If all
-// are dropped, the error is [ErrCredentials]. No result, error, key in the store, printed Pool or response's Request contains a credential.
+// Repeated refusals drop it for longer. If the transport can send the body again, it sends the request with another credential. If all are
+// dropped, the error is [ErrCredentials]. No result, error, key in the store, printed Pool or response's Request contains a credential.
 type Pool struct {
 	origin      string
 	credentials []credential

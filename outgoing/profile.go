@@ -143,7 +143,7 @@ func openai() []QuotaFields {
 	}
 }
 
-// pacific is the time zone of Google's days. Without a time zone database it lacks summer time, when days then begin an hour late.
+// pacific is the time zone of Google's days. Without a time zone database it has no daylight saving time: days then begin an hour late.
 func pacific() *time.Location {
 	zone, err := time.LoadLocation("America/Los_Angeles")
 	if err != nil {
@@ -176,7 +176,7 @@ type Sign struct {
 	// Path is the path of a value in the body: names with dots between them, such as "error.errors.reason". It
 	// descends into each element of an array.
 	Path string
-	// Has lists phrases, one of which a text must contain, in upper or lower case. A number or a boolean must equal one, as JSON writes it.
+	// Has lists phrases. A text must contain one of them, in upper or lower case. A number or a boolean must equal one in its JSON form.
 	Has []string
 	// Means is the meaning of the refusal.
 	Means Meaning

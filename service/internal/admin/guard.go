@@ -54,8 +54,8 @@ func (g *Guard) identify(next http.Handler) http.Handler {
 	})
 }
 
-// by returns the name of a caller that has access, for the log, or "". Identify must have handled the request.
-// A session may end while its request runs.
+// by returns the name of a caller that has access, for the log, or "". Call it only on requests that identify
+// has handled. A session may end while its request runs.
 func (g *Guard) by(r *http.Request) string {
 	if by, _ := r.Context().Value(callerKey{}).(string); by != "" {
 		return by

@@ -97,8 +97,8 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 type usage struct {
 	wire.Limit
 	Remaining *int64 `json:"remaining"`
-	// Share is the units that this instance may admit alone while the store does not answer. Used then counts units of the share.
-	// Otherwise Share is absent. Used is null for a blocked subject and for a rule with own shares of regions, where it is unknown.
+	// Share is the units that this instance may admit alone while the store does not answer, and Used counts units of it. Share
+	// is absent otherwise. Used is null if it is unknown: for a blocked subject, and for a rule with own shares of regions.
 	Share *int64 `json:"share,omitempty"`
 	Used  *int64 `json:"used"`
 	// ReleaseAfter is the time until the next unit is free, and ResetAfter the time until all are.

@@ -240,7 +240,7 @@ func newNaming(given map[string]string) (naming, error) {
 	return names, nil
 }
 
-// within returns the names of each field that are among some. A field with no such name gets its usual names instead.
+// within keeps the names in some. A field that then has no name gets the usual names of that field in some.
 func (n naming) within(some []string) naming {
 	all := make(naming, len(n))
 	for i := range n {
