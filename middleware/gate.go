@@ -274,9 +274,9 @@ const (
 	// whatever the outcome. FailOpen is an error together with such a layer.
 	Failures
 	// InFlight counts the requests whose handler has not returned, such as streams. The layer has one limit:
-	// its Units are the most requests in flight, and its Window is the longest time that a request may take.
-	// After that time a request no longer counts, even if it still runs. A request in flight may end at any
-	// moment, so the retry time is a second, or that of a [sash.Block].
+	// its Units are the most requests in flight, and its Window is the longest time that a request may take. A
+	// request counts no longer than that, even if it still runs or its process has died. A request in flight
+	// may end at any moment, so the retry time is a second, or that of a [sash.Block].
 	InFlight
 )
 

@@ -77,9 +77,9 @@ type Transport struct {
 	budget  budget
 }
 
-// New returns a transport that charges requests to store. The limits, at least one, apply to each bucket whose Call
-// has none. A nil opts is the default. The error is [sash.ErrInvalidLimit], [sash.ErrInvalidKey] for a nil route, as
-// [Everything] returns for an invalid key, or names the invalid option. New does no I/O. It panics if store is nil.
+// New returns a transport that charges requests to store. The limits, at least one, apply to each bucket whose Call has
+// none. A nil opts is the default. The error is [sash.ErrInvalidLimit], or names the invalid option. For a nil route, which
+// [Everything] returns for an invalid key, it is [sash.ErrInvalidKey]. New does no I/O. It panics if store is nil.
 func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (*Transport, error) {
 	if driver.Nil(store) {
 		panic("outgoing: New needs a store, such as memstore.New(nil)")

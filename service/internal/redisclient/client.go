@@ -1,13 +1,13 @@
 // Package redisclient creates Redis clients from a URL: for one server, for a primary that Sentinel watches, or for a
 // Cluster. A [Client] has one connection to each server, on which concurrent calls travel together.
 //
-// A client notices a failover within five seconds. It reads the nodes of a Cluster every second or two. Sentinel
-// announces a new primary, and the client also queries it every two seconds. It tests a connection that is silent for
-// half a second with a PING, and drops it if there is no answer within a second. If a single server reports that it has
-// become a replica, the client reconnects, because the server's name may resolve to another address now.
+// A client notices a failover within five seconds. It reads the nodes of a Cluster every second or two. Sentinel announces
+// a new primary, and the client also queries Sentinel every two seconds. After half a second of silence on a connection,
+// the client sends a PING, and drops the connection if there is no answer within a second. If a single server reports that
+// it has become a replica, the client reconnects, because the server's name may now resolve to another address.
 //
-// Failed connections are retried after a growing pause with jitter, so that a server that comes back does not face all
-// clients at once. Until then calls fail at once.
+// After a failed connection the client retries, with a growing pause and jitter, so that a server that comes back does not
+// face all clients at once. During the pause, calls fail at once.
 package redisclient
 
 import (

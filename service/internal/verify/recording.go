@@ -37,9 +37,9 @@ const longestLine = 1 << 20
 //	{"key": "user_7", "cost": 1, "sent": 1763900000.001, "received": 1763900000.003, "admitted": true}
 //
 // A missing cost is 1. The times are RFC 3339, or seconds since any instant that all lines share, perhaps with
-// a fraction. They are read to the microsecond: "sent" is its beginning, and "received" is its end. The two are
-// equal if the decision has one time. A call without "admitted" or "received" had no answer. An error names the
-// line, such as one with an unknown field. A recording without any answer is an error too.
+// a fraction. "sent" is rounded down to a microsecond, and "received" up. The two are equal if the decision has
+// one time. A call without "admitted" or "received" had no answer. An error names the line, such as one with an
+// unknown field. A recording without any answer is an error too.
 func ReadRecording(name string, from io.Reader) (*Recording, error) {
 	r := &Recording{keys: make(map[string]*recorded)}
 	lines := bufio.NewScanner(from)

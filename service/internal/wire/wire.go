@@ -247,7 +247,7 @@ func Text(s string) *string {
 
 var origins = http.NewCrossOriginProtection()
 
-// SameOrigin returns an error for a changing request from a page of another origin. A browser sends such a request
+// SameOrigin returns an error if a page of another origin sent a request that changes something. A browser sends it
 // with the network access, cookies and certificates of its user. Programs send neither Origin nor Sec-Fetch-Site.
 func SameOrigin(r *http.Request) error {
 	if origins.Check(r) == nil {

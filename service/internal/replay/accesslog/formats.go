@@ -132,8 +132,8 @@ func isNumber(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' }
 
 func isWord(s string) bool { return !strings.ContainsAny(s, ` ,"`) }
 
-// A field is one field of a Record. text returns its address if it is a string. set parses a value, which is
-// neither empty nor "-"; nil copies it. names are its names in logs: the first name that a line has is used.
+// A field is one field of a Record. text points to it if it is a string. set parses a value, which is neither empty
+// nor "-"; a nil set copies the value. names are its names in logs: the first name that a line has is used.
 type field struct {
 	name  string
 	text  func(*Record) *string

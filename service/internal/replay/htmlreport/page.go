@@ -184,7 +184,7 @@ func (p *Page) curve() *curve {
 	return c
 }
 
-// thin removes points that a chart cannot show, and keeps the first and the last point of each column. The curve falls.
+// thin removes the points of a falling curve that a chart cannot show. It keeps the first and the last point of each column.
 func thin(curve []replay.Point, column func(replay.Point) int) (some []replay.Point) {
 	if len(curve) <= 2*columns {
 		return curve
