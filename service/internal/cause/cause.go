@@ -54,8 +54,8 @@ var remedies = map[string]string{
 	"refused": "is the server running, and is this its address?",
 	"lost":    "the server ended the connection: is it a TLS port? that is rediss://",
 	"dns":     "is the host's name right?",
-	"auth": "are the user and the password right? they are redis://user:password@host:port, where what is no letter or digit is percent-encoded, " +
-		"and none if the server has none; sash doctor prints the rights that a user needs",
+	"auth": "are the user and the password right? write redis://user:password@host:port with percent-encoded special characters, " +
+		"and leave out what the server does not have; sash doctor prints the rights that a user needs",
 }
 
 // Remedy adds the remedy, if one is known, to the error of a command's first call.

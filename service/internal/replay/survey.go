@@ -129,7 +129,7 @@ func (s *Survey) Warnings(counts Counts, clients int, key string, hide bool) []W
 		say("not-addresses", "The clients of %d of %d requests are neither addresses nor host names%s. Another field may be in their place: see --log-format, --field and --key.", s.nameless, s.records, example)
 	}
 	if s.records >= fewRequests && float64(s.matches) > secondShare*float64(s.records) {
-		say("one-second", "%d of %d requests have the same second, %s. It may be the time at which the log was written or collected, not that of the requests; then no limit can be judged by it. --field time=NAME names another field.",
+		say("one-second", "%d of %d requests have the same second, %s. It may be the time at which the log was written or collected, not that of the requests. Then the log cannot show the effect of any limit. --field time=NAME names another field.",
 			s.matches, s.records, instant(s.second*1_000_000))
 	}
 	if n := min(s.late, s.early); s.records >= fewRequests && float64(n) > disorderShare*float64(s.records) { // the newest may come first
@@ -155,7 +155,7 @@ func (s *Survey) Warnings(counts Counts, clients int, key string, hide bool) []W
 	case bins[len(bins)-1]-bins[0] > int64(longSpan/binLength):
 		say("span", "The log goes from %s to %s. Some lines have the time of a clock that was not set, or another field is in place of the time: see --field time=NAME.", begin(0), begin(len(bins)-1))
 	case longest >= longGap && longest >= gapFactor*second && float64(longest) >= gapPauses*float64(span-longest)/float64(s.records):
-		say("gap", "No request from about %s to %s (%.1f days), which no other pause is near. A file is missing, the server was down, or its clock was set. What is said about long windows and about all of the time is too low.", begin(at-1), begin(at), longest.Hours()/24)
+		say("gap", "No request from about %s to %s (%.1f days), much longer than any other pause. A file is missing, the server was down, or its clock was set. Figures for long windows and for the whole time are too low.", begin(at-1), begin(at), longest.Hours()/24)
 	}
 	return all
 }
