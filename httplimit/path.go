@@ -61,7 +61,7 @@ func (f *PathFold) UnmarshalText(text []byte) error {
 
 // Path returns the request's folded path as the key: see [PathFold]. Once a router has matched the request, its
 // pattern is the better key: see [Pattern]. The pattern names the handler that runs, however the path is
-// spelled. And clients can invent paths, each a new subject, but not patterns.
+// spelled. Clients can invent paths, and each is a new subject, but they cannot invent patterns.
 func Path(fold PathFold) KeyFunc {
 	if int(fold) >= len(pathFoldNames) {
 		return middleware.Invalid[*http.Request](fmt.Sprintf("httplimit: Path(%v): there is no such fold", fold))

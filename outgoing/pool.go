@@ -109,7 +109,7 @@ func (p Pool) Format(f fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(f, "pool of %d credentials for %s", len(p.credentials), p.origin)
 }
 
-// A hiddenError hides an error whose text had a credential. It keeps the error in a function, because no verb prints what that returns.
+// A hiddenError hides an error whose text had a credential. It keeps the error in a function, whose result no verb prints.
 type hiddenError struct {
 	text string
 	is   func(target error) bool

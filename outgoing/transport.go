@@ -49,8 +49,8 @@ type Options struct {
 	Observer sash.Observer
 	// Profile says how the API describes its quotas. The zero Profile reads the usual fields.
 	Profile Profile
-	// KeepLimits makes an unexplained refusal begin a cool-down only. Without it, refusals that agree also lower a limit
-	// for a time: see What it learns in the documentation of this package. Fields that state a lower limit always lower it.
+	// KeepLimits means that an unexplained refusal only begins a cool-down. Otherwise refusals that agree also lower a limit for
+	// a time: see What it learns in the documentation of this package. Fields that state a lower limit always lower it.
 	KeepLimits bool
 	// MaxCoolDown is the longest cool-down, whatever the API asks for: a second to 25 hours, the same in all processes.
 	// Zero is an hour, or 25 hours, the longest day, if the Profile says that quotas are reset each day or month.

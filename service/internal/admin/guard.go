@@ -40,7 +40,7 @@ const needToken = "send the admin's token, as Authorization: Bearer TOKEN"
 
 type callerKey struct{}
 
-// identify refuses every request with a wrong token, and records the caller of any other request for by.
+// identify refuses every request with a wrong token. For any other request it records the caller, whom by returns.
 func (g *Guard) identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		by := g.certificate(r)

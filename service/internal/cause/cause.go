@@ -89,7 +89,7 @@ func Of(err error) string {
 	return cmp.Or(cause, "error")
 }
 
-// ofServer returns the cause of an error that begins with an error code of Redis, which clients and scripts wrap, or "".
+// ofServer returns the cause of an error that begins with an error code of Redis, even if clients or scripts wrapped it, or "".
 func ofServer(text string) string {
 	for _, c := range [...]struct{ word, cause string }{
 		{"NOAUTH ", "auth"}, {"WRONGPASS ", "auth"}, {"NOPERM ", "auth"}, {"DENIED ", "auth"}, {"invalid password", "auth"},
