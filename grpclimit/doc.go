@@ -13,12 +13,12 @@
 // # What is counted
 //
 // A layer counts calls, failures such as wrong passwords, or the calls in flight: see [Charge]. The interceptor
-// settles a call, which may be a stream, when its handler has returned. So interceptors that set the status of a
-// handler must run after it.
+// settles a call, which may be a stream, when its handler has returned. So an interceptor that changes the
+// status of a handler must run after this one.
 //
 // # Answers of a server
 //
-// An admitted call goes on to the handler, whose result, error or panic is unchanged. The others end with a status:
+// An admitted call reaches the handler, whose result, error or panic is unchanged. Other calls end with a status:
 //
 //	ResourceExhausted  a limit has no room; with RetryInfo (exact) and QuotaFailure (the limits that refused)
 //	Unavailable        the store failed, unless FailOpen; with RetryInfo
@@ -30,5 +30,5 @@
 //
 // # Clients
 //
-// [RetryAfter] reads the retry time from a refusal. A client with a limit of its own waits in an interceptor: see the example.
+// [RetryAfter] reads the retry time from a refusal. A client with its own limit waits in an interceptor: see the example.
 package grpclimit

@@ -15,8 +15,8 @@ import (
 	"example.com/sash/middleware"
 )
 
-// refusal returns the status of a refused call: RetryInfo, and a QuotaFailure with one violation for each
-// limit that refused. Its message describes the one with the longest retry time. It does not contain the key.
+// refusal returns the status of a refused call: RetryInfo, and a QuotaFailure with one violation for each limit
+// that refused. Its message describes the limit with the longest retry time, and does not contain the key.
 func refusal(d *middleware.Decision[Call]) *status.Status {
 	failure := &errdetails.QuotaFailure{}
 	var retry, longest time.Duration
@@ -50,8 +50,8 @@ func refusal(d *middleware.Decision[Call]) *status.Status {
 	return withRetry(codes.ResourceExhausted, message, retry, failure)
 }
 
-// fail returns the status of a call without a decision, or nil if it goes on anyway. The status says only what a
-// caller can act on; err may name the store.
+// fail returns the status of a call without a decision, or nil if the call continues anyway. The status says
+// only what a caller can act on, because err may name the store.
 func (o *ServerOptions) fail(call Call, err error) *status.Status {
 	if gone := call.Context.Err(); gone != nil {
 		return status.FromContextError(gone)
@@ -90,7 +90,7 @@ func withRetry(code codes.Code, message string, retry time.Duration, more ...pro
 	return s // valid text and durations always marshal
 }
 
-// valid returns text that a protobuf string can hold: a key or a name can have any bytes.
+// valid returns text that a protobuf string can hold. A key or a name can contain any bytes.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // inWords describes a limit as [sash.LimitedError] does: "10 calls per minute", "5 failed calls per hour", "3 calls at
@@ -105,9 +105,9 @@ func inWords(l sash.Limit, charge Charge) string {
 	return words
 }
 
-// RetryAfter returns the delay of the RetryInfo in an error's status: when a client may send the call again after a
-// server's refusal. It returns false when there is none, or an invalid one. A server that you do not trust may send any
-// delay up to 292 years.
+// RetryAfter returns the delay of the RetryInfo in an error's status: how long a client should wait before it
+// sends the call again. It returns false if the RetryInfo is missing or invalid. A server that you do not trust
+// may send any delay up to 292 years.
 func RetryAfter(err error) (time.Duration, bool) {
 	for _, detail := range status.Convert(err).Details() {
 		if info, ok := detail.(*errdetails.RetryInfo); ok && info.GetRetryDelay().CheckValid() == nil {

@@ -21,21 +21,21 @@ import (
 // ServerOptions are the optional settings of a [ServerInterceptor]. The zero value is the default. All
 // functions may be called concurrently.
 type ServerOptions struct {
-	// Cost is the units that a call costs in the layers of Requests: at least 1. Nil is 1. A layer can have its own. A cost
-	// above a limit's units is InvalidArgument: the call can never be admitted.
+	// Cost returns the units of a call in layers of Requests, at least 1. Nil is 1. A layer can have its own
+	// Cost. A call whose cost exceeds a limit's units ends with InvalidArgument: it can never be admitted.
 	Cost func(call Call) int64
-	// Outcome distinguishes failures from successes, where a layer charges Failures. Nil is ByCode.
+	// Outcome distinguishes failures from successes in layers of Failures. Nil is ByCode.
 	Outcome OutcomeFunc
 	// FailOpen admits calls while the store fails: nothing is limited then. It suits limits that are a courtesy
-	// rather than a protection, and is an error beside a layer of Failures. Watch OnError. By default calls end with
-	// Unavailable and a random RetryInfo of 5 to 10 seconds.
+	// rather than a protection, and is an error together with a layer of Failures. Watch OnError. By default
+	// such calls end with Unavailable and a random RetryInfo of 5 to 10 seconds.
 	FailOpen bool
-	// Timeout is the longest that a decision may take, and that the end of a call waits for the release of a charge. A slower
-	// store has failed. Zero is a second; negative is as long as the call's context allows, and a second for a release.
+	// Timeout is how long a decision may take, and how long the end of a call waits for the release of its charge. A slower store
+	// counts as failed. Zero is a second. A negative Timeout is as long as the call's context allows, and a second for a release.
 	Timeout time.Duration
-	// OnError receives every error: the store's, also when FailOpen hides it from the client or the call has been served
-	// already, and those of wrong keys, costs and limits. It does not receive what any caller can cause: refusals, ErrNoKey,
-	// ErrBadKey and sash.ErrCostAboveLimit; nor statuses that the key function chose and the errors of callers that gave up.
+	// OnError receives every error of the store, even if the client does not see it, and errors of wrong keys,
+	// costs and limits. It does not receive what any caller can cause: refusals, ErrNoKey, ErrBadKey,
+	// sash.ErrCostAboveLimit, statuses chosen by the key function, and errors of callers that gave up.
 	OnError func(call Call, err error)
 }
 
@@ -55,7 +55,7 @@ func NewServerInterceptor(limiter *sash.Limiter, key KeyFunc, opts *ServerOption
 }
 
 // NewServerLayers returns an interceptor that checks a call against the limits of every layer that applies to it: see [middleware.NewGate].
-// On a Redis Cluster see [sash.KeyTogether]. The error says which layer or option is wrong. It panics if limiter is nil.
+// On a Redis Cluster see [sash.KeyTogether]. The error names the invalid layer or option. It panics if limiter is nil.
 func NewServerLayers(limiter *sash.Limiter, layers []Layer, opts *ServerOptions) (*ServerInterceptor, error) {
 	if limiter == nil {
 		panic("grpclimit: an interceptor needs a limiter, from sash.New")
@@ -84,15 +84,15 @@ func (s *ServerInterceptor) Unary(ctx context.Context, req any, info *grpc.Unary
 	return res, err
 }
 
-// Stream is a [grpc.StreamServerInterceptor]. It charges a stream when it starts, and settles it when its handler
-// returns.
+// Stream is a [grpc.StreamServerInterceptor]. It charges a stream at its start, and settles the charge when the
+// handler returns.
 func (s *ServerInterceptor) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	call := Call{Context: stream.Context(), FullMethod: info.FullMethod, Stream: true}
 	return s.serve(call, func() error { return handler(srv, stream) })
 }
 
-// serve runs the handler of an admitted call and settles what it holds, also if the handler panics; the panic goes on.
-// It returns the handler's error, or the status of a call that does not go on.
+// serve runs the handler of an admitted call and settles its charges, even if the handler panics; the panic
+// continues. It returns the handler's error, or the status of a call that was not admitted.
 func (s *ServerInterceptor) serve(call Call, handler func() error) error {
 	d, err := s.calls.Decide(call.Context, call)
 	switch {
@@ -111,7 +111,7 @@ func (s *ServerInterceptor) serve(call Call, handler func() error) error {
 	}
 	end := status.New(codes.Internal, "the handler panicked")
 	defer func() {
-		outcome := Failed // also if the Outcome function panics; a slot is released anyway
+		outcome := Failed // if the Outcome function panics, the outcome is Failed; a slot is released anyway
 		defer func() { d.Settle(call.Context, outcome) }()
 		if d.Charges(Failures) {
 			outcome = s.opts.Outcome(call, end)
@@ -122,7 +122,7 @@ func (s *ServerInterceptor) serve(call Call, handler func() error) error {
 	return err
 }
 
-// What package middleware describes.
+// These types and constants are documented in package middleware.
 type (
 	// A Charge says what a layer counts.
 	Charge = middleware.Charge
@@ -141,21 +141,21 @@ const (
 	Succeeded = middleware.Succeeded
 )
 
-// An OutcomeFunc returns the outcome of a call by the status that its handler, or an interceptor that runs after
-// this one, returned: OK if it returned no error, what gRPC makes of an error without a status (Unknown, Canceled or
-// DeadlineExceeded), and Internal if it panicked.
+// An OutcomeFunc returns the outcome of a call. The status is what the handler, or an interceptor that runs
+// after this one, returned. It is OK for no error, Unknown, Canceled or DeadlineExceeded for an error without a
+// status, as in gRPC, and Internal after a panic.
 //
-// A handler that returned no error, although the call's context had ended, has not succeeded, because the client got
-// no answer: its status is Canceled or DeadlineExceeded.
+// If the call's context had ended, a handler that returned no error has not succeeded, because the client got
+// no answer: the status is then Canceled or DeadlineExceeded.
 type OutcomeFunc func(call Call, end *status.Status) Outcome
 
-// ByCode is an [OutcomeFunc]: OK is Succeeded. The codes that stand for a fault of the client are Failed, as those of
-// HTTP's 4xx are with httplimit.ByStatus: InvalidArgument, NotFound, AlreadyExists, PermissionDenied, Unauthenticated,
-// FailedPrecondition, Aborted, OutOfRange and Canceled. The rest, such as ResourceExhausted, is Neutral.
+// ByCode is an [OutcomeFunc]. OK is Succeeded. The codes that blame the client are Failed, like HTTP's 4xx in httplimit.ByStatus:
+// InvalidArgument, NotFound, AlreadyExists, PermissionDenied, Unauthenticated, FailedPrecondition, Aborted, OutOfRange and
+// Canceled. The other codes, such as ResourceExhausted, are Neutral.
 //
-// A client that leaves, or whose deadline passes, has Failed too, because the handler may have got far enough: an attacker
-// gains nothing by ending an attempt early. So DeadlineExceeded is Failed if the call's own deadline has passed, and Neutral if it was
-// one of the handler's. If clients usually end streams by leaving, an OutcomeFunc of your own has to tell that from an attack.
+// A client that leaves, or whose deadline passes, has Failed too, because the handler may have got far enough: an attacker gains
+// nothing by ending an attempt early. So DeadlineExceeded is Failed after the call's own deadline, and Neutral after a deadline
+// of the handler. If clients usually end streams by leaving, write an OutcomeFunc that tells this from an attack.
 func ByCode(call Call, end *status.Status) Outcome {
 	switch end.Code() {
 	case codes.OK:
@@ -188,19 +188,19 @@ type Call struct {
 	Context context.Context
 	// FullMethod is "/package.Service/Method".
 	FullMethod string
-	// Stream says whether the call is a stream, in either direction.
+	// Stream reports whether the call is a stream, in either direction.
 	Stream bool
 	// Message is the request of a unary call, and nil for a stream. It must not be changed.
 	Message any
 }
 
 // A KeyFunc returns the key of the subject that a call is charged to. See [middleware.KeyFunc]. [ErrNoKey] and
-// [ErrBadKey] end the call with InvalidArgument. An error that carries a gRPC status, such as Unauthenticated, ends
-// the call with that status, and any other is Internal.
+// [ErrBadKey] end the call with InvalidArgument. An error that carries a gRPC status, such as Unauthenticated,
+// ends the call with that status. Any other error ends it with Internal.
 type KeyFunc = middleware.KeyFunc[Call]
 
-// A Layer limits calls by one subject. See [middleware.Layer]. An error of LimitsFor with a gRPC status chooses the status
-// of the call, as that of a KeyFunc does.
+// A Layer limits calls by one subject. See [middleware.Layer]. If the error of LimitsFor has a gRPC status, the
+// call ends with it, as for a KeyFunc.
 type Layer = middleware.Layer[Call]
 
 // The errors of a KeyFunc: see package middleware.
@@ -213,18 +213,18 @@ var (
 // Shared returns one key for all calls, for limits on all clients together.
 func Shared(name string) KeyFunc { return middleware.Shared[Call](name) }
 
-// Method returns the full method as the key. A server with grpc.UnknownServiceHandler receives methods that
-// its clients invent, each of them a subject.
+// Method returns the full method as the key. With grpc.UnknownServiceHandler, clients can invent methods, and
+// each is a new subject.
 func Method(call Call) (string, error) { return sash.Key("method", call.FullMethod), nil }
 
-// Metadata returns a value of the incoming metadata as the key: see [middleware.Field.Key]. Whoever can choose the value can
-// choose the key, so it has to come from a trusted peer, such as your gateway.
+// Metadata returns a value of the incoming metadata as the key: see [middleware.Field.Key]. A client that can
+// choose the value can choose the key, so the value has to come from a trusted peer, such as your gateway.
 func Metadata(name string) KeyFunc { return field(name).Key() }
 
-// APIKey returns the HMAC of the API key in a metadata value, as [middleware.Field.APIKey] does: neither the store nor a
-// log sees the API key. A value whose name ends in "-bin" can have any bytes. An empty hmacKey is an error.
+// APIKey returns the HMAC of the API key in a metadata value, as [middleware.Field.APIKey] does: neither the store
+// nor a log receives the API key. A value whose name ends in "-bin" can have any bytes. An empty hmacKey is an error.
 //
-// A client that invents API keys invents subjects. Authenticate first, or add a [Layer] per address.
+// Each invented API key is a new subject. Authenticate first, or add a [Layer] per address.
 func APIKey(name string, hmacKey []byte) (KeyFunc, error) { return field(name).APIKey(hmacKey) }
 
 func field(name string) middleware.Field[Call] {
@@ -234,8 +234,8 @@ func field(name string) middleware.Field[Call] {
 	}}
 }
 
-// User returns the authenticated user as the key, whom an interceptor that ran before has stored in the call's context. The
-// function returns false when there is none. A nil function is an error on every call.
+// User returns the authenticated user as the key. An interceptor that ran before has stored the user in the
+// call's context. The function returns false if there is none. A nil function is an error on every call.
 func User(user func(context.Context) (id string, ok bool)) KeyFunc {
 	return middleware.User(func(call Call) context.Context { return call.Context }, user)
 }
@@ -246,9 +246,9 @@ func Join(keys ...KeyFunc) KeyFunc { return middleware.Join(keys...) }
 // FirstOf returns the first key that the call has: see [middleware.FirstOf].
 func FirstOf(keys ...KeyFunc) KeyFunc { return middleware.FirstOf(keys...) }
 
-// PeerAddress is a [KeyFunc]: the address at the other end of the connection, by its /64 for
-// IPv6, without a zone, and as IPv4 if it is one. It reads no metadata. Behind a proxy all calls have the
-// proxy's address. A peer without an address, as on a Unix socket, has no key.
+// PeerAddress is a [KeyFunc] that returns the address of the connection's peer: an IPv6 address as its /64,
+// without a zone, and an IPv4-mapped address as IPv4. It reads no metadata, so behind a proxy all calls have
+// the proxy's address. A peer without an address, as on a Unix socket, has no key.
 func PeerAddress(call Call) (string, error) {
 	p, ok := peer.FromContext(call.Context)
 	if !ok || p.Addr == nil {

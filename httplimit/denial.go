@@ -18,20 +18,20 @@ const (
 	ProblemReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 )
 
-// A Denial says why a request does not go on to the handler.
+// A Denial says why a request does not reach the handler.
 type Denial struct {
-	// Status is 429 for a refusal, 503 for a store that failed, 400 for a request without a key, with a bad one or with
-	// a cost above a limit, and 500 for a key, a cost or limits that are wrong.
+	// Status is 429 for a refusal, 503 if the store failed, 400 if the request has no key, a bad key or a cost
+	// above a limit, and 500 if the key function, the cost or the limits are wrong.
 	Status int
 	// Result is the decision behind a 429, and zero otherwise.
 	Result sash.Result
-	// Policies are the names of the limits that refused, as in the fields. It is empty unless a 429, and with NoFields.
+	// Policies are the names of the limits that refused, as in the fields. It is empty except for a 429, and with NoFields.
 	Policies []string
-	// RetryAfter is when to retry: for a 429 that of the Result, but a second for a limit on requests
-	// in flight that does not block; 5 to 10 seconds for a 503; zero otherwise. The header
-	// Retry-After has it in whole seconds.
+	// RetryAfter is how long the client should wait: for a 429 the Result's time, but a second for a limit on
+	// requests in flight that does not block; for a 503 between 5 and 10 seconds; otherwise zero. The
+	// Retry-After field has it in whole seconds.
 	RetryAfter time.Duration
-	// Err is why there is no decision. It is nil for 429. Clients should not see it: it may name the store.
+	// Err is why there is no decision. It is nil for 429. Do not show it to clients: it may name the store.
 	Err error
 }
 
@@ -43,8 +43,8 @@ type problem struct {
 	Violated []string `json:"violated-policies,omitempty"`
 }
 
-// Write answers with application/problem+json. The answer contains no keys, and of errors only what the
-// client can act on.
+// Write answers with application/problem+json. The answer contains no keys, and only the errors that the client
+// can act on.
 func (d Denial) Write(w http.ResponseWriter) {
 	p := problem{Type: "about:blank", Title: http.StatusText(d.Status), Status: d.Status, Violated: d.Policies}
 	switch {
@@ -94,7 +94,7 @@ func setRetryAfter(h http.Header, d time.Duration) {
 	h.Set("Retry-After", strconv.FormatInt(max(1, wholeSeconds(d)), 10))
 }
 
-// statusClientClosed is what access logs show for "the client closed the request"; no client receives it.
+// statusClientClosed is the status in access logs after the client closed the request. No client receives it.
 const statusClientClosed = 499
 
 func (o *Options) fail(w http.ResponseWriter, r *http.Request, err error, next http.Handler) {

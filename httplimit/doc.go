@@ -11,14 +11,14 @@
 // The Prefix keeps the keys of this limiter apart from those of other limiters on the store. OnError receives
 // the errors of a store that fails and of a key function that is wrong; nothing else reports them.
 //
-// New and [NewLayers] return a func(http.Handler) http.Handler, which is what chi and every other router
-// of net/http takes as a middleware. A [KeyFunc] returns the key that a request is charged to; a [Layer] adds
-// limits on another subject. The store decides on all layers in one step, all or nothing.
+// New and [NewLayers] return a func(http.Handler) http.Handler, which chi and every other router of net/http
+// accepts as a middleware. A [KeyFunc] returns the key that a request is charged to. A [Layer] adds limits on
+// another subject. The store decides on all layers in one step, all or nothing.
 //
 // # Answers
 //
-// An admitted request goes on to the handler, with fields that report what is left (see [Dialect]). The
-// others are answered with application/problem+json (RFC 9457), or by Options.Denied:
+// An admitted request reaches the handler, and its response has fields that report what is left (see [Dialect]).
+// Other requests get an application/problem+json answer (RFC 9457), or the answer of Options.Denied:
 //
 //	429  a limit has no room; Retry-After is whole seconds, rounded up
 //	503  the store failed, unless Options.FailOpen; with Retry-After
@@ -30,7 +30,7 @@
 //
 // # What is counted
 //
-// A layer counts requests, failures such as wrong passwords, or the requests in flight: see [Charge].
-// The store decides on layers of all three kinds together, and the middleware settles them when the handler
-// has returned.
+// A layer counts requests, failures such as wrong passwords, or the requests in flight: see [Charge]. The store
+// decides on layers of all three kinds together. The middleware settles the charges when the handler has
+// returned.
 package httplimit

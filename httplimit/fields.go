@@ -14,37 +14,37 @@ import (
 	"example.com/sash/driver"
 )
 
-// A Dialect is the form of the fields that report what is left. The fields are an Internet-Draft and changed
-// with its versions; the older forms are for clients that read them already.
+// A Dialect is the form of the fields that report what is left. The fields are an Internet-Draft and changed with its
+// versions. The older forms are for clients that already read them.
 //
-// All times are rounded up to whole seconds. For a sliding window, the time beside "r units remaining" is the time in which a
-// client should use no more than r: the longer of the time to the next release and r's part of the window. (There is no
-// moment at which all units are free.) On a refusal it is never beyond Retry-After.
+// All times are rounded up to whole seconds. For a sliding window, the time beside "r units remaining" is the time in
+// which a client should use no more than r units: the time to the next release, or r's part of the window if that is
+// longer. (At no single moment do all units become free.) On a refusal, this time never exceeds Retry-After.
 //
-// Draft11 lists every limit. The others have room for one: the refusing limit with the longest retry time, or
-// else the limit with the smallest part of its units left. After a refusal their reset is Retry-After.
+// Draft11 lists every limit. The other dialects report one: the refusing limit with the longest retry time, or else
+// the limit with the smallest part of its units left. After a refusal their reset is Retry-After.
 //
-// A calendar limit's window is the length of its current period: 86400 for most days, 2419200 to 2678400
-// for a month. Its time runs to the end of the period, and that of a fixed window to the window's end.
+// A calendar limit's window is the length of its current period: 86400 for most days, 2419200 to 2678400 for a month.
+// Its time is the time to the end of the period. For a fixed window, it is the time to the window's end.
 //
-// A limit on requests in flight has no time. Draft11 writes it with qu="concurrent-requests" and without w and t. The older
-// dialects cannot express it: they omit it, and if it alone refused they send only Retry-After.
+// A limit on requests in flight has no time. Draft11 writes it with qu="concurrent-requests" and without w and t. The
+// older dialects cannot express it: they omit it, and if it alone refused they send only Retry-After.
 //
-// If two middlewares wrap one handler, the inner one adds its limits to the lists of Draft11 for a request that it admits. Otherwise it
-// replaces the fields of the outer one.
+// If two middlewares wrap one handler, the inner one adds its limits to the lists of Draft11 for a request that it
+// admits. Otherwise it replaces the fields of the outer one.
 type Dialect uint8
 
 // The dialects.
 const (
-	// Draft11 is RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers-11: Lists of
-	// RFC 9651, with r and t, and q and w.
+	// Draft11 is RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers-11. Both are Lists of
+	// RFC 9651, with r and t, and with q and w.
 	Draft11 Dialect = iota
 	// Draft07 is RateLimit: limit=…, remaining=…, reset=… of draft 07, with RateLimit-Policy: 100;w=60.
 	Draft07
-	// Draft06 is RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset of draft 06, the reset in
-	// seconds from now, with RateLimit-Policy: 100;w=60.
+	// Draft06 is RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset of draft 06, with RateLimit-Policy:
+	// 100;w=60. The reset is in seconds from now.
 	Draft06
-	// LegacyUnix is X-RateLimit-Limit, -Remaining and -Reset, the reset in Unix seconds on the store's
+	// LegacyUnix is X-RateLimit-Limit, -Remaining and -Reset. The reset is in Unix seconds on the store's
 	// clock.
 	LegacyUnix
 	// LegacyRFC3339 is LegacyUnix with the reset as a date and time in UTC.
@@ -74,9 +74,9 @@ func (d *Dialect) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Set sets the fields for a decision that no middleware made, such as one for a proxy. The limits are those of
-// its [sash.Result], or of several results; if one of them is Refused, the fields are those of a refusal. At
-// is the store's clock, which places calendar limits in their period. Without limits Set sets nothing.
+// Set sets the fields for a decision that no middleware made, such as one for a proxy. The limits are from one
+// or several results. If a limit is Refused, the fields are those of a refusal. At is the time on the store's
+// clock, which determines the period of calendar limits. Without limits, Set sets nothing.
 func (d Dialect) Set(h http.Header, limits []sash.LimitResult, at time.Time) {
 	quotas := make([]quota, len(limits))
 	for i := range limits {
@@ -134,7 +134,7 @@ func (d Dialect) write(h http.Header, quotas []quota, at time.Time) {
 	}
 }
 
-// tightest returns the limit that a dialect with room for one reports, or nil if it can express none.
+// tightest returns the limit that a dialect with one limit reports, or nil if it can express none.
 func tightest(quotas []quota) (best *quota) {
 	for i := range quotas {
 		q := &quotas[i]
@@ -154,7 +154,7 @@ func tightest(quotas []quota) (best *quota) {
 
 // A quota is one limit of a decision, as the fields report it.
 type quota struct {
-	layer     string // the name of its layer, which comes before its own name with a colon; may be empty
+	layer     string // the layer's name, which precedes the limit's name and a colon; may be empty
 	name      string
 	units     int64
 	remaining int64
@@ -192,7 +192,7 @@ func newQuota(l *sash.LimitResult, layer *Layer, at time.Time) quota {
 	return q
 }
 
-// share returns r/q of a window, rounded up; r is at most q.
+// share returns r/q of a window, rounded up. r is at most q.
 func share(r, q int64, w time.Duration) time.Duration {
 	if r <= 0 {
 		return 0 // q may be 0 as well: a limit that admits nothing
@@ -205,7 +205,7 @@ func share(r, q int64, w time.Duration) time.Duration {
 	return time.Duration(part)
 }
 
-// fieldName escapes the bytes of a name that a String of RFC 9651 cannot have.
+// fieldName escapes the bytes of a name that a String of RFC 9651 cannot contain.
 func fieldName(name string) string {
 	if !strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
 		return name
@@ -221,14 +221,14 @@ func fieldName(name string) string {
 	return b.String()
 }
 
-// The names of the fields as keys of a Header, so that setting them needs no conversion.
+// The names of the fields as canonical Header keys, so that setting them needs no conversion.
 const (
 	fieldState  = "Ratelimit"
 	fieldPolicy = "Ratelimit-Policy"
 )
 
-// The structured fields of RFC 9651 are appended to a buffer, where a library would build a tree of items for each
-// response. TestFieldsParseBack in internal/roundtrip compares the two.
+// These functions append structured fields of RFC 9651 to a buffer. A library would build a tree of items for
+// each response. TestFieldsParseBack in internal/roundtrip compares the two.
 
 func appendMember(b []byte) []byte {
 	if len(b) == 0 {
@@ -237,7 +237,7 @@ func appendMember(b []byte) []byte {
 	return append(b, ", "...)
 }
 
-// appendName appends the name of a limit, as a member of a List that is a String.
+// appendName appends the name of a limit as a List member of type String.
 func appendName(b []byte, q *quota) []byte {
 	b = append(appendMember(b), '"')
 	if q.layer != "" {
@@ -246,7 +246,7 @@ func appendName(b []byte, q *quota) []byte {
 	return append(appendEscaped(b, q.name), '"')
 }
 
-// appendEscaped appends the characters of a String. The fieldName function has escaped those that a String cannot have.
+// appendEscaped appends the characters of a String. fieldName has escaped the bytes that a String cannot contain.
 func appendEscaped(b []byte, s string) []byte {
 	for i := range len(s) {
 		if s[i] == '"' || s[i] == '\\' {
@@ -281,15 +281,15 @@ func writeDraft11(h http.Header, quotas []quota, refused bool, latest int64) {
 		}
 	}
 	if refused {
-		delete(h, fieldState) // an outer middleware's times may be beyond our Retry-After
+		delete(h, fieldState) // an outer middleware's times may exceed our Retry-After
 		delete(h, fieldPolicy)
 	}
 	h[fieldPolicy] = append(h[fieldPolicy], string(policy))
 	h[fieldState] = append(h[fieldState], string(state))
 }
 
-// writeNamelessPolicies writes RateLimit-Policy as in drafts 06 and 07: units and window, for those limits
-// that have a window.
+// writeNamelessPolicies writes RateLimit-Policy as in drafts 06 and 07: the units and window of each limit that
+// has a window.
 func writeNamelessPolicies(h http.Header, quotas []quota) {
 	var room [128]byte
 	b := room[:0]

@@ -14,8 +14,8 @@ import (
 	"example.com/sash/middleware"
 )
 
-// A KeyFunc returns the key of the subject that a request is charged to. See [middleware.KeyFunc]. [ErrNoKey] and
-// [ErrBadKey] are answered with 400, any other error but [ErrExempt] with 500.
+// A KeyFunc returns the key of the subject that a request is charged to. See [middleware.KeyFunc]. The answer
+// to [ErrNoKey] and [ErrBadKey] is 400. [ErrExempt] exempts the request. The answer to any other error is 500.
 type KeyFunc = middleware.KeyFunc[*http.Request]
 
 // The errors of a KeyFunc: see package middleware.
@@ -25,7 +25,7 @@ var (
 	ErrBadKey = middleware.ErrBadKey
 )
 
-// field returns the header of that name. The error is for a name that no header has.
+// field returns the header of that name, or an error if no header can have that name.
 func field(name string) (f middleware.Field[*http.Request], err error) {
 	if name == "" {
 		return f, errors.New("httplimit: a header needs a name")
@@ -40,9 +40,9 @@ func field(name string) (f middleware.Field[*http.Request], err error) {
 // Shared returns one key for all requests, for limits on all clients together.
 func Shared(name string) KeyFunc { return middleware.Shared[*http.Request](name) }
 
-// Header returns the value of a header as the key: see [middleware.Field.Key]. A client that can choose the header can choose
-// the key, so the header must come from a trusted peer, such as your gateway. net/http does not keep Host among the headers:
-// that name is an error on every request, and so is an empty one.
+// Header returns the value of a header as the key: see [middleware.Field.Key]. A client that can choose the
+// header can choose the key, so the header must come from a trusted peer, such as your gateway. The name Host
+// is an error on every request, because net/http does not keep it among the headers. So is an empty name.
 func Header(name string) KeyFunc {
 	f, err := field(name)
 	if err != nil {
@@ -51,10 +51,10 @@ func Header(name string) KeyFunc {
 	return f.Key()
 }
 
-// APIKey returns the HMAC of the API key in a header, as [middleware.Field.APIKey] does: neither the store nor a log
-// sees the API key. The error is for an empty hmacKey, and for a name that [Header] does not take.
+// APIKey returns the HMAC of the API key in a header, as [middleware.Field.APIKey] does: neither the store nor
+// a log receives the API key. An empty hmacKey is an error, and so is a name that [Header] rejects.
 //
-// A client that invents API keys invents subjects. Authenticate first, or add a [Layer] per address.
+// Each invented API key is a new subject. Authenticate first, or add a [Layer] per address.
 func APIKey(header string, hmacKey []byte) (KeyFunc, error) {
 	f, err := field(header)
 	if err != nil {
@@ -69,9 +69,9 @@ func User(user func(context.Context) (id string, ok bool)) KeyFunc {
 	return middleware.User((*http.Request).Context, user)
 }
 
-// Pattern returns the pattern that the router matched, such as "GET /items/{id}", as the key: one
-// subject per route, however many paths it has. The middleware must run behind the router: around a
-// handler given to http.ServeMux, or with chi's With. In front of a ServeMux use [PatternOf].
+// Pattern returns the pattern that the router matched, such as "GET /items/{id}", as the key: one subject per
+// route, however many paths it has. The middleware must run after the router: around a handler given to
+// http.ServeMux, or with chi's With. Before a ServeMux, use [PatternOf].
 func Pattern(r *http.Request) (string, error) {
 	if r.Pattern == "" {
 		return "", errors.New("httplimit: the request has no pattern: put the middleware behind the router, or use PatternOf")
@@ -79,15 +79,15 @@ func Pattern(r *http.Request) (string, error) {
 	return sash.Key("route", r.Pattern), nil
 }
 
-// PatternOf returns the pattern that mux will match as the key, for a middleware in front of it.
-// Requests that match none share a key. A nil mux is an error on every request.
+// PatternOf returns the pattern that mux will match as the key, for a middleware before mux. Requests without a
+// match share a key. A nil mux is an error on every request.
 func PatternOf(mux *http.ServeMux) KeyFunc {
 	if mux == nil {
 		return middleware.Invalid[*http.Request]("httplimit: PatternOf needs the mux that the requests go to")
 	}
 	return func(r *http.Request) (string, error) {
 		_, pattern := mux.Handler(r)
-		pattern = cmp.Or(pattern, "none") // cannot be a pattern: all have a slash
+		pattern = cmp.Or(pattern, "none") // not a possible pattern: all have a slash
 		return sash.Key("route", pattern), nil
 	}
 }
@@ -98,8 +98,8 @@ func Join(keys ...KeyFunc) KeyFunc { return middleware.Join(keys...) }
 // FirstOf returns the first key that the request has: see [middleware.FirstOf].
 func FirstOf(keys ...KeyFunc) KeyFunc { return middleware.FirstOf(keys...) }
 
-// Reads reports whether the request's method promises to change nothing (GET, HEAD, OPTIONS, TRACE):
-// for Layer.Match.
+// Reads reports whether the request's method promises to change nothing (GET, HEAD, OPTIONS, TRACE). It is
+// meant for Layer.Match.
 func Reads(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "":
@@ -111,30 +111,30 @@ func Reads(r *http.Request) bool {
 // Writes reports the opposite of [Reads].
 func Writes(r *http.Request) bool { return !Reads(r) }
 
-// AddressOptions configure how a client's address is found. The zero value is the peer's address.
+// AddressOptions configure how a client's address is found. The zero value uses the peer's address.
 type AddressOptions struct {
-	// Header is the one header in which proxies name the client, read from Trusted peers only: X-Forwarded-For, a list to
-	// which each proxy appends its peer, or one with a single address that the proxy next to us writes, such as X-Real-IP.
-	// The others are never read: a proxy passes them on as the client sent them. Empty is none: the peer is the client.
+	// Header is the one header in which proxies name the client, read from Trusted peers only. It is X-Forwarded-For, a list to
+	// which each proxy appends its peer, or a header such as X-Real-IP, in which the nearest proxy writes one address. No other
+	// header is read, because proxies pass on what the client sent. If it is empty, the peer is the client.
 	Header string
 	// Trusted are the addresses of your proxies.
 	Trusted []netip.Prefix
-	// TrustUnix trusts a peer without an address, as on a Unix socket, as your proxy. Otherwise such a
-	// request has no key. A Header needs Trusted or TrustUnix, and they need a Header.
+	// TrustUnix trusts a peer without an address, as on a Unix socket. Without it, such a request has no key. A
+	// Header needs Trusted or TrustUnix, and both of these need a Header.
 	TrustUnix bool
-	// IPv6Bits is the part of an IPv6 address that counts as one client: 1 to 128. Zero is middleware.DefaultIPv6Bits.
+	// IPv6Bits is the length of the IPv6 prefix that counts as one client: 1 to 128. Zero is middleware.DefaultIPv6Bits.
 	IPv6Bits int
 }
 
 // A ClientAddress finds the address of the client of a request. It is safe for concurrent use.
 //
-// The peer of the connection is the client, unless it is a trusted proxy. Then the header's hops are read from the right, over
-// all its lines: each trusted hop vouches for the next, and the first that is not trusted is the client. Everything to its
-// left comes from the client and is ignored. A hop that is not an address, such as "unknown", ends the walk too: the trusted
-// proxy that reported it is charged. Another header has one address: several are [ErrBadKey].
+// The peer of the connection is the client, unless it is a trusted proxy. Then the header's hops are read from the right,
+// over all its lines. Each trusted hop vouches for the next, and the first untrusted hop is the client. Everything to its
+// left comes from the client and is ignored. A hop that is not an address, such as "unknown", ends the walk: the proxy that
+// reported it is charged. A header other than X-Forwarded-For has one address: several are [ErrBadKey].
 type ClientAddress struct{ opts AddressOptions }
 
-// NewClientAddress checks the options; nil is the default.
+// NewClientAddress returns a ClientAddress, or an error for invalid options. Nil is the default.
 func NewClientAddress(opts *AddressOptions) (*ClientAddress, error) {
 	o := *cmp.Or(opts, &AddressOptions{})
 	o.Header, o.IPv6Bits = http.CanonicalHeaderKey(o.Header), cmp.Or(o.IPv6Bits, middleware.DefaultIPv6Bits)
@@ -161,15 +161,15 @@ func NewClientAddress(opts *AddressOptions) (*ClientAddress, error) {
 	return &ClientAddress{o}, nil
 }
 
-// Addr returns the client's address, or that of a proxy that does not report it, without a zone, and as IPv4 if it is one. The
-// error is [ErrNoKey] when there is none, as on a Unix socket, and [ErrBadKey] when there are several in a header for one.
+// Addr returns the client's address, or that of the proxy that does not report it. The address has no zone, and is IPv4 if it was
+// mapped. The error is [ErrNoKey] if there is none, as on a Unix socket, and [ErrBadKey] if a header for one address has several.
 func (c *ClientAddress) Addr(r *http.Request) (netip.Addr, error) {
 	if c == nil {
 		return netip.Addr{}, errors.New("httplimit: a nil ClientAddress: check the error of NewClientAddress")
 	}
 	o := &c.opts
 	addr, ok := parseHop(r.RemoteAddr)
-	socket := r.RemoteAddr == "" || r.RemoteAddr[0] == '@' || r.RemoteAddr[0] == '/' // as net/http names a peer on a Unix socket
+	socket := r.RemoteAddr == "" || r.RemoteAddr[0] == '@' || r.RemoteAddr[0] == '/' // the forms in which net/http names a peer on a Unix socket
 	if !ok && !(o.TrustUnix && socket) {
 		return addr, fmt.Errorf("%w: the peer %q has no address; AddressOptions.TrustUnix is for a proxy on a Unix socket", ErrNoKey, r.RemoteAddr)
 	}
@@ -229,7 +229,7 @@ func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// Key is a [KeyFunc]: the address for IPv4, its prefix for IPv6.
+// Key is a [KeyFunc]. It returns an IPv4 address, or the prefix of an IPv6 address.
 func (c *ClientAddress) Key(r *http.Request) (string, error) {
 	addr, err := c.Addr(r)
 	if err != nil {
@@ -240,6 +240,6 @@ func (c *ClientAddress) Key(r *http.Request) (string, error) {
 
 var peer = &ClientAddress{AddressOptions{IPv6Bits: middleware.DefaultIPv6Bits}}
 
-// PeerAddress is a [KeyFunc]: the address at the other end of the connection, by its /64 for IPv6. It
+// PeerAddress is a [KeyFunc] that returns the address of the connection's peer, an IPv6 address as its /64. It
 // reads no header. Behind a proxy all requests would have the proxy's address: see [NewClientAddress].
 func PeerAddress(r *http.Request) (string, error) { return peer.Key(r) }

@@ -14,7 +14,7 @@ import (
 	"example.com/sash/middleware"
 )
 
-// A Middleware wraps a handler. It is an alias, so that routers take it as their own.
+// A Middleware wraps a handler. It is an alias, so that routers accept it as their own type.
 type Middleware = func(http.Handler) http.Handler
 
 // Options are the optional settings of a middleware. The zero value is the default. All functions may be
@@ -22,34 +22,33 @@ type Middleware = func(http.Handler) http.Handler
 type Options struct {
 	// Dialect is the form of the fields that report what is left. Zero is Draft11.
 	Dialect Dialect
-	// Cost is the units that a request costs in the layers of Requests: at least 1. Nil is 1. A layer can have its
-	// own. A cost above a limit's units is answered with 400: the request can never be admitted.
+	// Cost returns the units of a request in layers of Requests, at least 1. Nil is 1. A layer can have its own
+	// Cost. The answer to a cost above a limit's units is 400: the request can never be admitted.
 	Cost func(r *http.Request) int64
-	// Outcome distinguishes failures from successes, where a layer charges Failures. Nil is ByStatus.
+	// Outcome distinguishes failures from successes in layers of Failures. Nil is ByStatus.
 	Outcome OutcomeFunc
-	// FailOpen admits requests while the store fails, without fields: nothing is limited then. If a deadline of the
-	// server ended the decision, the handler has no time left. It suits limits that are a courtesy rather than a
-	// protection, and is an error beside a layer of Failures. Watch OnError. By default requests are answered with 503 and
-	// a random Retry-After of 5 to 10 seconds: a store often fails under load, when a limit has something to protect.
+	// FailOpen admits requests without fields while the store fails: nothing is limited then. If a deadline of the
+	// server ended the decision, the handler has no time left. FailOpen suits limits that are a courtesy rather than
+	// a protection, and is an error together with a layer of Failures. Watch OnError. By default the answer is 503
+	// with a random Retry-After of 5 to 10 seconds: a store often fails under load, when limits protect most.
 	FailOpen bool
-	// Timeout is the longest that a decision may take, and that a response waits for the release of a charge. A slower
-	// store has failed. Zero is a second; negative is as long as the request's context allows, and a second for a release.
+	// Timeout is how long a decision may take, and how long a response waits for the release of a charge. A slower store counts
+	// as failed. Zero is a second. A negative Timeout is as long as the request's context allows, and a second for a release.
 	Timeout time.Duration
-	// Denied answers the requests that do not go on. Retry-After and the dialect's fields are already set. Nil is Denial.Write.
+	// Denied answers the requests that do not reach the handler. Retry-After and the dialect's fields are already set. Nil is Denial.Write.
 	Denied func(w http.ResponseWriter, r *http.Request, d Denial)
-	// OnError receives every error: the store's, also when FailOpen hides it from the client or the request has been
-	// answered already, and those of wrong keys, costs and limits. It does not receive what any client can cause: refusals,
-	// ErrNoKey, ErrBadKey and sash.ErrCostAboveLimit, which Denied receives, and errors of clients that left. The package
-	// logs nothing.
+	// OnError receives every error of the store, even if the client does not see it, and errors of wrong keys,
+	// costs and limits. It does not receive what any client can cause: refusals, ErrNoKey, ErrBadKey and
+	// sash.ErrCostAboveLimit, which Denied receives, and errors of clients that left. The package logs nothing.
 	OnError func(r *http.Request, err error)
 }
 
 // New returns a middleware that applies the limiter's limits to every key.
 //
-// Requests with the same store, [sash.Options].Prefix and key count together, whichever middleware they pass: without a Prefix
-// a login with 5 a minute is refused after 5 requests to the API. Give each limiter a Prefix of its own, or each [Layer] a Name.
+// Requests with the same store, [sash.Options].Prefix and key count together, even in different middlewares. Without a Prefix, 5
+// requests to the API use up a login limit of 5 a minute. Give each limiter its own Prefix, or each [Layer] a Name.
 //
-// The error says which option is wrong. New panics if limiter or key is nil.
+// The error names the invalid option. New panics if limiter or key is nil.
 func New(limiter *sash.Limiter, key KeyFunc, opts *Options) (Middleware, error) {
 	if key == nil {
 		panic("httplimit: New needs a key function, such as PeerAddress")
@@ -58,7 +57,7 @@ func New(limiter *sash.Limiter, key KeyFunc, opts *Options) (Middleware, error) 
 }
 
 // NewLayers returns a middleware that checks a request against the limits of every layer that applies to it: see [middleware.NewGate].
-// On a Redis Cluster see [sash.KeyTogether]. The error says which layer or option is wrong. It panics if limiter is nil.
+// On a Redis Cluster see [sash.KeyTogether]. The error names the invalid layer or option. It panics if limiter is nil.
 func NewLayers(limiter *sash.Limiter, layers []Layer, opts *Options) (Middleware, error) {
 	if limiter == nil {
 		panic("httplimit: a middleware needs a limiter, from sash.New")
@@ -87,13 +86,13 @@ func NewLayers(limiter *sash.Limiter, layers []Layer, opts *Options) (Middleware
 	}, nil
 }
 
-// A gate decides on requests before a handler, and settles them after it.
+// A gate decides on requests before a handler, and settles their charges after it.
 type gate struct {
 	*middleware.Gate[*http.Request]
 	opts Options
 }
 
-// serve runs the handler and settles what the request holds, also when the handler panics; the panic goes on.
+// serve runs the handler and settles the request's charges, even if the handler panics; the panic continues.
 func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	d, err := g.Decide(r.Context(), r)
 	if err != nil {
@@ -132,7 +131,7 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	}
 	returned := false
 	defer func() {
-		outcome := Failed // also if the Outcome function panics; a slot is released anyway
+		outcome := Failed // if the Outcome function panics, the outcome is Failed; a slot is released anyway
 		defer func() { d.Settle(r.Context(), outcome) }()
 		if rec != nil {
 			outcome = g.opts.Outcome(r, rec.final(returned, r.Context().Err()), w.Header())
@@ -142,7 +141,7 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	returned = true
 }
 
-// What package middleware describes.
+// These types are documented in package middleware.
 type (
 	// A Layer limits requests by one subject.
 	Layer = middleware.Layer[*http.Request]
@@ -152,8 +151,8 @@ type (
 	Outcome = middleware.Outcome
 )
 
-// The charges and outcomes. The fields of a response count an attempt as a failure, whatever its outcome. A connection that a handler
-// hijacks is in flight until the handler returns. Retry-After of a layer of InFlight is 1, unless the subject is blocked.
+// The charges and outcomes. The fields of a response count an attempt as a failure, whatever its outcome. A connection that a
+// handler hijacks is in flight until the handler returns. Retry-After of a layer of InFlight is 1, unless the subject is blocked.
 const (
 	Requests = middleware.Requests
 	Failures = middleware.Failures
@@ -164,18 +163,18 @@ const (
 	Succeeded = middleware.Succeeded
 )
 
-// An OutcomeFunc returns the outcome of a request by its response: the status and the header fields that
-// the handler sent. The status of a handler that sent none is 200 when it returned, and 500 when it
-// panicked; that of a hijacked connection is 101.
+// An OutcomeFunc returns the outcome of a request from the status and the header fields that the handler sent.
+// If the handler sent no status, it is 200 after a return and 500 after a panic. For a hijacked connection it
+// is 101.
 //
-// A handler that sent nothing because the request's context had ended has not succeeded: its status is 499
-// when the client hung up, and 503 at a deadline of the server. With ByStatus a hang-up counts as a failure,
+// A handler that sent nothing because the request's context had ended has not succeeded. The status is then 499
+// if the client hung up, and 503 at a deadline of the server. With ByStatus a hang-up counts as a failure,
 // because the handler may have got far enough: an attacker gains nothing by ending an attempt early.
 type OutcomeFunc func(r *http.Request, status int, header http.Header) Outcome
 
-// ByStatus is an [OutcomeFunc] for APIs: a status of 2xx is Succeeded, 4xx but 429 is Failed, including 499
-// for a client that hung up, and the rest is Neutral. It is wrong for a login page that answers a bad
-// password with 200 or a redirect.
+// ByStatus is an [OutcomeFunc] for APIs. 2xx is Succeeded. 4xx except 429 is Failed, including 499 for a client
+// that hung up. All other statuses are Neutral. Do not use it for a login page that answers a bad password with
+// 200 or a redirect.
 func ByStatus(_ *http.Request, status int, _ http.Header) Outcome {
 	switch {
 	case status >= 200 && status < 300:
@@ -187,7 +186,7 @@ func ByStatus(_ *http.Request, status int, _ http.Header) Outcome {
 }
 
 // A statusRecorder records the status that a handler sends. It has Flush and Hijack for handlers that assert
-// these directly; http.ResponseController reaches all features of the original.
+// these directly. http.ResponseController reaches all features of the original.
 type statusRecorder struct {
 	http.ResponseWriter
 	status int
@@ -207,7 +206,7 @@ func (s *statusRecorder) Write(p []byte) (int, error) {
 	return s.ResponseWriter.Write(p)
 }
 
-// FlushError sends the header, as net/http does. If the writer below cannot flush, a status can still follow.
+// FlushError sends the header, as net/http does. If the wrapped writer cannot flush, a status can still follow.
 func (s *statusRecorder) FlushError() error {
 	err := http.NewResponseController(s.ResponseWriter).Flush()
 	if !errors.Is(err, http.ErrNotSupported) {
@@ -219,7 +218,7 @@ func (s *statusRecorder) FlushError() error {
 // Flush is FlushError for handlers that want an http.Flusher.
 func (s *statusRecorder) Flush() { _ = s.FlushError() }
 
-// Hijack hands the connection over. The recorder does not see what is sent on it.
+// Hijack hands the connection over. The recorder does not see what is sent on the connection.
 func (s *statusRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(s.ResponseWriter).Hijack()
 	if err == nil {
@@ -233,8 +232,8 @@ func (s *statusRecorder) Unwrap() http.ResponseWriter { return s.ResponseWriter 
 
 func (s *statusRecorder) sent(status int) { s.status = cmp.Or(s.status, status) }
 
-// final returns the status of a request; gone is the error of its context. A handler that sent nothing and
-// returned has sent 200, if the client was there; one that panicked has failed.
+// final returns the status of a request. gone is the error of the request's context. A handler that returned
+// without a status has sent 200 if the client was there. A handler that panicked has failed.
 func (s *statusRecorder) final(returned bool, gone error) int {
 	switch {
 	case s.status != 0:

@@ -15,27 +15,27 @@ import (
 	"example.com/sash/middleware"
 )
 
-// A PathFold says which spellings of a path count as one. Spellings that a handler, or a server behind it, takes for one
-// path must count as one: otherwise /LOGIN evades the limit of /login. Folding more than the server does is safe while no
-// path has a more generous limit than the others: /health;slug has that of /health, though a server that does not fold
-// the semicolon runs another handler. If limits differ by path, reject such spellings in front, or use [Pattern].
+// A PathFold says which spellings of a path count as one. If a handler, or a server behind it, treats two
+// spellings as one path, they must count as one: otherwise /LOGIN evades the limit of /login. Folding more than
+// the server does is safe unless some path has a more generous limit: /health;slug has the limit of /health,
+// but may reach another handler. If limits differ by path, reject such spellings in front, or use [Pattern].
 type PathFold uint8
 
-// How paths are folded. All of them decode the path, join slashes, and follow dot segments.
+// The ways to fold paths. All of them decode the path, join slashes, and follow dot segments.
 const (
-	// FoldAll does what KeepCase does, and lowers the case, as IIS and the file systems of Windows and macOS do. It does
-	// not fold short names of Windows (/LOGIN~1), names of streams (/login::$DATA), or what follows the name of a script
+	// FoldAll folds like KeepCase and lowers the case, like IIS and the file systems of Windows and macOS. It
+	// does not fold Windows short names (/LOGIN~1), stream names (/login::$DATA), or text after a script's name
 	// (/login.php/x): reject those in front.
 	FoldAll PathFold = iota
-	// KeepCase leaves letters as they are. A segment ends at a semicolon (Tomcat, Jetty, Spring), and loses spaces around
-	// it and dots after it (Windows). A backslash is a slash (IIS). Encodings are decoded however deep they are: %25,
-	// %u002F, full-width forms. The path ends at an encoded question mark or number sign, as it does for a server behind
-	// one that decodes. Invisible characters are dropped. Where a parent directory leads can depend on the server, as in
-	// /x/..;/a and /x/%252e%252e/a: such a path is [ErrBadKey], and so is one with a zero byte, or with bytes that are not
-	// UTF-8, such as a lone %E9. Browsers send none of these, except from a link in Latin-1.
+	// KeepCase keeps the case of letters. A segment ends at a semicolon (Tomcat, Jetty, Spring), and loses
+	// spaces around it and dots after it (Windows). A backslash is a slash (IIS). Nested encodings are decoded:
+	// %25, %u002F, full-width forms. The path ends at an encoded question mark or number sign, since a server
+	// behind a decoding one sees it plain. Invisible characters are dropped. A path is [ErrBadKey] if servers
+	// disagree on where a parent directory leads, as in /x/..;/a and /x/%252e%252e/a, or if it has a zero byte
+	// or bytes that are not UTF-8, such as a lone %E9. Browsers send none of these, except from a Latin-1 link.
 	KeepCase
-	// CleanOnly decodes once, joins slashes and follows dot segments, and nothing else. It suits a server that
-	// gives different answers to /a and /a;b.
+	// CleanOnly decodes once, joins slashes and follows dot segments. It suits a server that gives different
+	// answers to /a and /a;b.
 	CleanOnly
 )
 
@@ -49,7 +49,7 @@ func (f PathFold) String() string {
 	return fmt.Sprintf("PathFold(%d)", uint8(f))
 }
 
-// UnmarshalText reads the name of a way to fold.
+// UnmarshalText reads the name of a PathFold.
 func (f *PathFold) UnmarshalText(text []byte) error {
 	i := slices.Index(pathFoldNames[:], string(text))
 	if i < 0 {
@@ -59,9 +59,9 @@ func (f *PathFold) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Path returns the request's path as the key, folded: see [PathFold]. Where a router has matched the request, its
-// pattern is the better key: it names the handler that runs, however the path is spelled, and clients cannot invent
-// patterns as they invent paths, each of them a subject. See [Pattern].
+// Path returns the request's folded path as the key: see [PathFold]. Once a router has matched the request, its
+// pattern is the better key: see [Pattern]. The pattern names the handler that runs, however the path is
+// spelled. Clients can invent paths, and each is a new subject, but they cannot invent patterns.
 func Path(fold PathFold) KeyFunc {
 	if int(fold) >= len(pathFoldNames) {
 		return middleware.Invalid[*http.Request](fmt.Sprintf("httplimit: Path(%v): there is no such fold", fold))
@@ -75,9 +75,9 @@ func Path(fold PathFold) KeyFunc {
 	}
 }
 
-// Fold returns the folded form of a path as it is in a request, encoded and without its query. It begins with a slash,
-// is decoded, and ends without a slash unless it is the root. Under FoldAll and KeepCase, folding it again changes
-// nothing. The error is [ErrBadKey]; CleanOnly has none.
+// Fold returns the folded form of a request's path. The argument is encoded and has no query. The result begins
+// with a slash, is decoded, and has no slash at the end unless it is the root. Under FoldAll and KeepCase,
+// folding the result again changes nothing. The error is [ErrBadKey]; CleanOnly returns none.
 func (f PathFold) Fold(escaped string) (string, error) {
 	if f == CleanOnly {
 		if decoded, err := url.PathUnescape(escaped); err == nil {
@@ -110,11 +110,11 @@ func (f PathFold) Fold(escaped string) (string, error) {
 		}
 		kept = append(kept, segment)
 	}
-	lost := false // in what a server may take for the query
+	lost := false // in what a server may treat as the query
 	for segment := range strings.SplitSeq(after, "/") {
 		lost = lost || name(segment) == ".."
 	}
-	// If servers disagree on the segments before a parent directory, they disagree on the one that it removes.
+	// If servers disagree on the segments before a parent directory, they disagree on which one it removes.
 	if lost || parents > 0 && (vanished || parents != plainParents(escaped) || strings.Count(decoded, "/") != strings.Count(escaped, "/")) {
 		return "", fmt.Errorf("%w: where the path's parent directories lead depends on the server", ErrBadKey)
 	}
@@ -125,8 +125,8 @@ func (f PathFold) Fold(escaped string) (string, error) {
 	return folded, nil
 }
 
-// text decodes a path and drops its invisible characters. Bytes that are not UTF-8 are an error, because servers take
-// them for Latin-1, drop them, or decode them anyway: no key is right for all of those.
+// text decodes a path and drops its invisible characters. Bytes that are not UTF-8 are an error: servers treat
+// them as Latin-1, drop them, or decode them anyway, so no key is right for all servers.
 func text(escaped string) (string, error) {
 	decoded := decodeAll(escaped)
 	if !utf8.ValidString(decoded) {
@@ -162,7 +162,7 @@ func invisible(c rune) bool {
 
 func foldCase(c rune) rune { return unicode.ToLower(unicode.ToUpper(c)) }
 
-// plainParents counts the segments that every server takes for the parent directory.
+// plainParents counts the segments that every server treats as the parent directory.
 func plainParents(escaped string) (n int) {
 	for segment := range strings.SplitSeq(escaped, "/") {
 		if len(segment) <= len("%2e%2e") && strings.ReplaceAll(strings.ToLower(segment), "%2e", ".") == ".." {
@@ -172,8 +172,8 @@ func plainParents(escaped string) (n int) {
 	return n
 }
 
-// decodeAll decodes a path in one pass until there is nothing left to decode: it replaces a byte that completes an encoding
-// with those before it, and then the encoding that this completes.
+// decodeAll decodes a path in one pass until nothing is encoded. When a byte completes an encoding, decodeAll
+// replaces the encoding with the bytes that it stands for, which may complete another encoding.
 func decodeAll(s string) string {
 	out := make([]byte, 0, len(s))
 	for i := range len(s) {
@@ -184,7 +184,7 @@ func decodeAll(s string) string {
 				break
 			}
 			out = out[:len(out)-n]
-			if n == 3 { // a byte, which may be one of several of a character
+			if n == 3 { // one byte, perhaps of a multi-byte character
 				out = append(out, byte(c))
 			} else {
 				out = utf8.AppendRune(out, c)
@@ -194,7 +194,7 @@ func decodeAll(s string) string {
 	return string(out)
 }
 
-// encoding returns the length of the encoding at the end of out, and what it stands for.
+// encoding returns the length of the encoding at the end of out, and the byte or character that it stands for.
 func encoding(out []byte) (n int, c rune) {
 	for _, n = range [...]int{3, 6} {
 		if len(out) < n {

@@ -27,15 +27,15 @@ type Decision[R any] struct {
 // Limited reports whether any layer applies to the request.
 func (d *Decision[R]) Limited() bool { return len(d.claims) > 0 }
 
-// Held reports whether the request holds charges that [Decision.Settle] releases.
+// Held reports whether the request holds charges that [Decision.Settle] can release.
 func (d *Decision[R]) Held() bool { return d.held != nil }
 
-// Charges reports whether a layer of that charge applies to the request.
+// Charges reports whether a layer with that charge applies to the request.
 func (d *Decision[R]) Charges(charge Charge) bool {
 	return slices.ContainsFunc(d.claims, func(c claim[R]) bool { return c.layer.Charge == charge })
 }
 
-// LayerOf returns the layer of a limit: limits are those of the Result, and i is the index of one.
+// LayerOf returns the layer of the limit at index i. The limits are those of the Result.
 func (d *Decision[R]) LayerOf(limits []sash.LimitResult, i int) *Layer[R] {
 	subject, last := 0, 0
 	for j := 1; j < len(limits); j++ {
@@ -48,7 +48,7 @@ func (d *Decision[R]) LayerOf(limits []sash.LimitResult, i int) *Layer[R] {
 	if last == len(d.claims)-1 {
 		return d.claims[subject].layer
 	}
-	// A store that decides one after the other reports only the subject that refused. Its key has the limiter's prefix.
+	// A store that decides subjects one by one reports only the one that refused. Its key has the limiter's prefix.
 	matches := func(c claim[R]) int {
 		if !strings.HasSuffix(limits[i].Key, c.subject.Key) {
 			return 0
@@ -58,9 +58,9 @@ func (d *Decision[R]) LayerOf(limits []sash.LimitResult, i int) *Layer[R] {
 	return slices.MaxFunc(d.claims, func(a, b claim[R]) int { return matches(a) - matches(b) }).layer
 }
 
-// Settle releases the charges that the request holds and its outcome does not keep, all at once, also if ctx has ended. It
-// returns after as long as a decision may take; a slower release goes on in the background, for a second in all. Call it
-// once, when the handler has returned or panicked.
+// Settle releases the request's charges that its outcome does not keep, all at once, even if ctx has ended. It
+// returns within the time for a decision. A slower release continues in the background, for a second in all.
+// Call Settle once, when the handler has returned or panicked.
 func (d *Decision[R]) Settle(ctx context.Context, outcome Outcome) {
 	if !d.Held() {
 		return
@@ -69,7 +69,7 @@ func (d *Decision[R]) Settle(ctx context.Context, outcome Outcome) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), defaultTimeout)
 	var releases sync.WaitGroup
 	for i, c := range d.claims {
-		release := d.held[i].Release // not Settle, which leaves a mark in the store: it is never repeated
+		release := d.held[i].Release // not Settle, which leaves a mark in the store that only repetitions need
 		switch {
 		case c.layer.Charge == Requests, c.layer.Charge == Failures && outcome == Failed:
 			continue
@@ -91,15 +91,15 @@ func (d *Decision[R]) Settle(ctx context.Context, outcome Outcome) {
 	<-waiting.Done()
 }
 
-// defaultTimeout is the longest that a decision or a release may take, also after the client has left.
+// defaultTimeout is the longest that a decision or a release may take, even after the client has left.
 const defaultTimeout = time.Second
 
 // RetryAfter returns how long a client should wait after a failure of the store: a random 5 to 10 seconds, so that clients
 // that failed together do not return together.
 func RetryAfter() time.Duration { return 5*time.Second + rand.N(5*time.Second+1) }
 
-// A FuncError is an error of a function that the application gave to a middleware, such as a [KeyFunc].
-// Whatever it wraps, the store has not failed.
+// A FuncError is an error of a function that the application gave to a middleware, such as a [KeyFunc]. It
+// never means that the store failed, whatever it wraps.
 type FuncError struct{ Err error }
 
 // Error returns the function's error.
@@ -108,14 +108,14 @@ func (e *FuncError) Error() string { return e.Err.Error() }
 // Unwrap returns the function's error.
 func (e *FuncError) Unwrap() error { return e.Err }
 
-// A Failure says why there is no decision on a request, and so what has to change.
+// A Failure says why there is no decision on a request, and who has to act.
 type Failure uint8
 
 // The failures.
 const (
 	Fault       Failure = iota // a key function, a cost or a limit is wrong: the application has to be fixed
 	NoKey                      // the request does not identify its subject: the client has to change it
-	BadKey                     // it does so more than once, or malformed: the client has to change it
+	BadKey                     // the key is ambiguous or malformed: the client has to change it
 	TooCostly                  // the cost is above a limit's units: the client has to make the request smaller
 	StoreFailed                // the store failed: FailOpen decides
 )

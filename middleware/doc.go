@@ -1,6 +1,6 @@
-// Package middleware has what limits in front of any protocol share: functions that return the key of a request, layers
-// of limits that count requests, failures or requests in flight, and what happens to a request without a decision. The
-// packages httplimit and grpclimit build on it, and so can a middleware for another protocol.
+// Package middleware contains what limits for any protocol share: functions that return the key of a request,
+// layers of limits that count requests, failures or requests in flight, and the treatment of requests without a
+// decision. The packages httplimit and grpclimit build on it, and so can a middleware for another protocol.
 //
 // A [KeyFunc] and a [Gate] are generic over the request. With a type Message of a queue's client:
 //

@@ -12,8 +12,8 @@ import (
 	"example.com/sash"
 )
 
-// A Gate decides on requests before a handler, in all layers at once, and settles them after it. It is safe for
-// concurrent use.
+// A Gate decides on requests before a handler, in all layers at once, and settles their charges after it. It is
+// safe for concurrent use.
 type Gate[R any] struct {
 	limiter *sash.Limiter
 	layers  []Layer[R]
@@ -23,21 +23,21 @@ type Gate[R any] struct {
 // GateOptions are the optional settings of a Gate. The zero value is the default. All functions may be called
 // concurrently.
 type GateOptions[R any] struct {
-	// Cost is the units that a request costs in the layers of Requests: at least 1. Nil is 1 for every
-	// request. A layer can have its own.
+	// Cost returns the units of a request in layers of Requests, at least 1. Nil is 1 for every request. A
+	// layer can have its own Cost.
 	Cost func(R) int64
-	// FailOpen says that the middleware admits requests while the store fails, which is an error beside a layer of
-	// Failures. It is not the default: a limit protects something, and a store often fails under load.
+	// FailOpen says that the middleware admits requests while the store fails. It is an error together with a layer
+	// of Failures. It is not the default, because limits protect something, and a store often fails under load.
 	FailOpen bool
-	// Timeout is the longest that a decision may take; a slower one is a failure of the store, a [*sash.StoreError]. It is
-	// also the longest that [Decision.Settle] waits. Zero is a second; negative sets no bound, and is a second for Settle.
+	// Timeout is the longest that a decision may take. A slower decision fails with a [*sash.StoreError]. It is also the
+	// longest that [Decision.Settle] waits. Zero is a second. A negative Timeout sets no bound, except a second for Settle.
 	Timeout time.Duration
 	// OnError receives the errors of releases. Nil drops them.
 	OnError func(R, error)
 }
 
-// NewGate returns a gate that decides on all layers that apply to a request at once, all or nothing, whatever each of them charges: at
-// most [sash.MaxSubjects]. Their keys have the limiter's prefix and are counted by its algorithm. The error says which layer is wrong.
+// NewGate returns a gate that decides all layers that apply to a request at once, all or nothing, whatever each charges: at most
+// [sash.MaxSubjects]. Their keys have the limiter's prefix, and its algorithm counts them. The error names the invalid layer.
 func NewGate[R any](limiter *sash.Limiter, layers []Layer[R], opts GateOptions[R]) (*Gate[R], error) {
 	if limiter == nil {
 		return nil, errors.New("a middleware needs a limiter, from sash.New")
@@ -71,14 +71,14 @@ func NewGate[R any](limiter *sash.Limiter, layers []Layer[R], opts GateOptions[R
 	return g, nil
 }
 
-// Decide runs one decision on all layers that apply to the request, all or nothing, whatever each of them charges, with
-// the request's context. Without such a layer the Decision is not Limited. [FailureOf] classifies the error.
+// Decide makes one decision on all layers that apply to the request, all or nothing, whatever each charges, with the
+// request's context. If no layer applies, the Decision is not Limited. [FailureOf] classifies the error.
 func (g *Gate[R]) Decide(ctx context.Context, r R) (Decision[R], error) {
 	d := Decision[R]{gate: g, request: r}
 	if err := g.claim(&d); err != nil || len(d.claims) == 0 {
 		return d, err
 	}
-	var room [4]sash.Subject // enough for most, without an allocation
+	var room [4]sash.Subject // enough for most requests, without an allocation
 	subjects := room[:0]
 	for _, c := range d.claims {
 		subjects = append(subjects, c.subject)
@@ -105,7 +105,7 @@ func (g *Gate[R]) Decide(ctx context.Context, r R) (Decision[R], error) {
 		err = &sash.StoreError{Err: err}
 	}
 	if err == nil && d.Result.Source == sash.FromPolicy && d.Charges(Failures) {
-		// Guesses that nothing counts are not admitted, whatever the store's failure mode.
+		// Do not admit password guesses that nothing counts, whatever the store's failure mode.
 		d.held, err = nil, &sash.StoreError{Err: fmt.Errorf("failures are not counted: %w", d.Result.Cause)}
 	}
 	return d, err
@@ -134,7 +134,7 @@ func (g *Gate[R]) claim(d *Decision[R]) error {
 		if err != nil {
 			return &FuncError{err}
 		}
-		if l.Name != "" { // before the key as it is: a hash tag in it still holds keys together on a cluster
+		if l.Name != "" { // before the unchanged key: a hash tag in it still holds keys together on a cluster
 			key = sash.Key(l.Name) + ":" + key
 		}
 		s := sash.Subject{Key: key, Cost: 1, Limits: l.Limits}
@@ -162,35 +162,35 @@ func (g *Gate[R]) claim(d *Decision[R]) error {
 
 // A Layer limits requests by one subject.
 type Layer[R any] struct {
-	// Name keeps the layer's keys apart from those of the others, and prefixes the names of its limits
-	// ("customer:60/1m") in what clients see of a refusal. It may be empty where there is one layer. Layers of
-	// one name in several middlewares of a limiter count together.
+	// Name separates the layer's keys from those of other layers. Clients see it in a refusal before the
+	// limit's name ("customer:60/1m"). It may be empty if there is one layer. Layers with the same name in
+	// several middlewares of a limiter count together.
 	Name string
-	// Key returns the key of the subject in this layer that a request is charged to.
+	// Key returns the key of the layer's subject that a request is charged to.
 	Key KeyFunc[R]
 	// Limits are the limits of each subject. Empty means the limiter's own limits.
 	Limits []sash.Limit
-	// LimitsFor returns the limits for a request, such as those of its user's plan. When they change,
-	// charges of the past stay. Nil or an empty result means Limits.
+	// LimitsFor returns the limits for a request, such as those of its user's plan. When the limits change,
+	// past charges stay. Nil or an empty result means Limits.
 	LimitsFor func(R) ([]sash.Limit, error)
 	// Charge says what the layer counts. Zero is Requests.
 	Charge Charge
-	// ResetOnSuccess is for a layer of Failures: it resets the subject when an attempt succeeds, which forgets its failures
-	// and its running attempts. Do not set it on a key such as an address: attackers would log in to an account of their
-	// own between guesses at others. The store needs [driver.CanForget].
+	// ResetOnSuccess resets a subject in a layer of Failures when an attempt succeeds. The reset forgets its
+	// failures and its running attempts. Do not set it for a key such as an address: attackers would log in to
+	// their own account between guesses. The store needs [driver.CanForget].
 	ResetOnSuccess bool
-	// Cost is the units that a request costs in this layer. Nil means the cost of the middleware's options in a
+	// Cost returns the units of a request in this layer. Nil means the Cost of the middleware's options in a
 	// layer of Requests, and 1 in the others.
 	Cost func(R) int64
-	// Match reports whether the layer applies to a request, such as one that writes. Nil is every request.
+	// Match reports whether the layer applies to a request, such as one that writes. Nil matches every request.
 	Match func(R) bool
 }
 
-// slotRetry is when to retry for a slot that may come free at any moment.
+// slotRetry is the retry time for a slot, which may become free at any moment.
 const slotRetry = time.Second
 
-// Describe returns the name of one of the layer's limits, without that of the layer, and the time until it has room
-// for the request: zero if it had room, and for a slot at most a second, unless the subject is blocked.
+// Describe returns the name of one of the layer's limits, without the layer's name, and the time until it has room
+// for the request. The time is zero if it had room, and for a slot at most a second, unless the subject is blocked.
 func (l *Layer[R]) Describe(limit *sash.LimitResult) (name string, retryAfter time.Duration) {
 	name, retryAfter = limit.Limit.Name, limit.RetryAfter
 	if l.Charge != InFlight {
@@ -205,8 +205,8 @@ func (l *Layer[R]) Describe(limit *sash.LimitResult) (name string, retryAfter ti
 	return name, retryAfter
 }
 
-// check checks that the limiter can do what the layer needs. It makes invalid calls, which do no I/O:
-// the limiter reports what its store cannot do before it reports what is wrong with a call.
+// check checks that the limiter can do what the layer needs. It makes invalid calls, which do no I/O: the
+// limiter reports an unsupported operation of its store before an invalid call.
 func (g *Gate[R]) check(l *Layer[R]) error {
 	limits := l.Limits
 	if len(limits) == 0 {
@@ -256,27 +256,27 @@ func checkInFlight(limits []sash.Limit) error {
 // A Charge says what a layer counts.
 type Charge uint8
 
-// The charges. All but Requests are reservations: the middleware charges a request before the handler runs,
-// in the same decision as the other layers, and releases the charge after it. So completed and running
-// requests together never exceed a limit, over all processes that share the store. The limiter's algorithm
-// has to be exact, and the store has to settle, as those of sash do.
+// The charges. All except Requests are reservations: the middleware charges a request before the handler runs,
+// in the same decision as the other layers, and releases the charge after it. So completed and running requests
+// together never exceed a limit, over all processes that share the store. The limiter's algorithm has to be
+// exact, and its store has to settle, as the stores of sash do.
 //
-// A charge is released also when the client has gone, and before the client has the whole response, unless the store takes
-// longer than the timeout or the handler has sent the response already. One that cannot be released because the store
-// fails expires with its window, and OnError receives the error. A client that has gone by the time the store has decided
-// is charged nothing: the handler does not run.
+// The middleware releases a charge even if the client has gone. It does so before the client has the whole
+// response, unless the store takes longer than the timeout or the handler has already sent it. If the store
+// fails, the charge expires with its window, and OnError receives the error. If the client has gone by the time
+// of the decision, it is charged nothing and the handler does not run.
 const (
 	// Requests counts every request that is admitted.
 	Requests Charge = iota
 	// Failures counts the requests whose outcome is Failed, such as wrong passwords. Failures and running
-	// attempts together never exceed the limit in a window. So an attempt can be refused because of running
-	// ones that later succeed, and the time to retry is then an upper bound. What a response reports counts
-	// the attempt itself, whatever its outcome. FailOpen is an error beside such a layer.
+	// attempts together never exceed the limit in a window. So running attempts that later succeed can cause a
+	// refusal, and its retry time is then an upper bound. A response reports its own attempt as counted,
+	// whatever the outcome. FailOpen is an error together with such a layer.
 	Failures
-	// InFlight counts the requests whose handler has not returned, such as streams. Its one limit has the
-	// most requests in flight as Units and the longest time that a request may take as Window: a request of
-	// a process that died counts until then, and one that takes longer no longer counts. A request in flight
-	// may end at any moment, so the time to retry is a second, or that of a [sash.Block].
+	// InFlight counts the requests whose handler has not returned, such as streams. The layer has one limit:
+	// its Units are the most requests in flight, and its Window is the longest time that a request may take. A
+	// request counts no longer than that, even if it still runs or its process has died. A request in flight
+	// may end at any moment, so the retry time is a second, or that of a [sash.Block].
 	InFlight
 )
 

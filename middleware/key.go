@@ -11,26 +11,26 @@ import (
 	"example.com/sash"
 )
 
-// A KeyFunc returns the key of the subject that a request is charged to. It may be called concurrently.
-// Build keys with [sash.Key], which keeps different parts apart. A KeyFunc returns [ErrExempt] for a request
-// that is not limited, [ErrNoKey] for one that does not identify its subject, and [ErrBadKey] for one that does so
-// twice or malformed; any other error is a fault of the application. The KeyFuncs of this package start a key with
-// a word for its kind, so that an address and a header with the same text are different subjects. An empty key is an error.
+// A KeyFunc returns the key of the subject that a request is charged to. It may be called concurrently. Build keys
+// with [sash.Key], which keeps parts apart. A KeyFunc returns [ErrExempt] for a request that is not limited,
+// [ErrNoKey] if the request does not identify its subject, and [ErrBadKey] if it does so twice or in a malformed way.
+// Any other error is a fault of the application. In this package, keys start with a word for their kind, so that an
+// address and a header with the same text are different subjects. An empty key is an error.
 type KeyFunc[R any] func(R) (string, error)
 
 var (
 	// ErrExempt is the error of a KeyFunc for a request that it does not limit.
 	ErrExempt = errors.New("sash: the request is exempt")
-	// ErrNoKey is the error of a KeyFunc for a request without the parts of the key. [FirstOf] goes on to
+	// ErrNoKey is the error of a KeyFunc for a request that lacks the parts of the key. [FirstOf] then tries
 	// its next function.
 	ErrNoKey = errors.New("sash: the request does not identify its subject")
 	// ErrBadKey is the error of a KeyFunc for a request whose key is ambiguous or malformed, such as two API
-	// keys. The application may accept such a request, so [FirstOf] does not go on: the caller would choose
-	// where it is charged.
+	// keys. [FirstOf] does not try its next function: the application may accept such a request, and the caller
+	// could then choose the subject.
 	ErrBadKey = errors.New("sash: the request identifies its subject more than once, or in a form that is not valid")
 )
 
-// Invalid returns a KeyFunc that fails every request, for arguments that can never work: reason says why.
+// Invalid returns a KeyFunc that fails every request, for arguments that can never work. The reason says why.
 func Invalid[R any](reason string) KeyFunc[R] {
 	err := errors.New(reason)
 	return func(R) (string, error) { return "", err }
@@ -59,7 +59,7 @@ func User[R any](contextOf func(R) context.Context, user func(context.Context) (
 
 // A Field is a named value that clients send with a request, such as an HTTP header.
 type Field[R any] struct {
-	// Kind is what the protocol calls such a field, such as "header". Keys start with it.
+	// Kind is the protocol's word for such a field, such as "header". Keys start with it.
 	Kind string
 	// Name is the field's name. Keys have it in lower case.
 	Name string
@@ -70,8 +70,8 @@ type Field[R any] struct {
 }
 
 // Key returns the field's value as the key. A client that can choose the value can choose the key, so it must
-// come from a trusted peer, such as a gateway that replaces what the client sent. A request without a value,
-// or with a blank one, has no key; several values are [ErrBadKey]. A comma is part of the value.
+// come from a trusted peer, such as a gateway that replaces what the client sent. A request with no value or a
+// blank one has no key. Several values are [ErrBadKey]. A comma is part of the value.
 func (f Field[R]) Key() KeyFunc[R] {
 	name := strings.ToLower(f.Name)
 	return func(r R) (string, error) {
@@ -83,12 +83,12 @@ func (f Field[R]) Key() KeyFunc[R] {
 	}
 }
 
-// APIKey returns the HMAC of the API key in the field, see [sash.Secret]: neither the store nor a log sees
-// the API key. Of a field "authorization" it takes the token of the scheme Bearer. A request without an API
-// key, or with another scheme, has no key. Several values are [ErrBadKey], and so is one that an application
-// could read in more than one way: with a comma, which is how proxies join several, with bytes that are not
-// printable ASCII (unless Binary), or without a scheme. An empty hmacKey is an error: an application often reads it
-// from its configuration.
+// APIKey returns the HMAC of the API key in the field: see [sash.Secret]. Neither the store nor a log receives
+// the API key. From a field "authorization" it takes the token of the scheme Bearer. A request without an API
+// key, or with another scheme, has no key. Several values are [ErrBadKey]. So is a value that an application
+// could read in two ways: with a comma, with which proxies join values, with bytes that are not printable ASCII
+// (unless Binary), or without a scheme. An empty hmacKey is an error, because the application may have failed
+// to configure it.
 func (f Field[R]) APIKey(hmacKey []byte) (KeyFunc[R], error) {
 	if len(hmacKey) == 0 {
 		return nil, errors.New("sash: APIKey needs an HMAC key, such as 32 random bytes that all instances share")
@@ -111,7 +111,7 @@ func (f Field[R]) APIKey(hmacKey []byte) (KeyFunc[R], error) {
 	}, nil
 }
 
-// single returns the field's only value. It cannot know which of several the application uses.
+// single returns the field's only value. If there are several, it cannot know which one the application uses.
 func (f Field[R]) single(r R) (string, error) {
 	values := f.Values(r)
 	if len(values) > 1 {
@@ -123,8 +123,8 @@ func (f Field[R]) single(r R) (string, error) {
 	return strings.TrimSpace(values[0]), nil
 }
 
-// bearerToken returns the token of "Bearer token". Another scheme with its parameters is no key. Everything else that a
-// lenient application could take for a bearer token is a bad key.
+// bearerToken returns the token of "Bearer token". Another scheme with its parameters is no key. Anything else
+// that a lenient application could treat as a bearer token is a bad key.
 func (f Field[R]) bearerToken(value string) (string, error) {
 	words := strings.FieldsFunc(value, func(c rune) bool { return c == ' ' || c == '\t' || c == ',' })
 	isBearer := func(word string) bool { return strings.EqualFold(word, "Bearer") }
@@ -142,12 +142,12 @@ func unambiguous(value string) bool {
 	return !strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' || c == ',' })
 }
 
-// DefaultIPv6Bits is the part of an IPv6 address that counts as one client: the network that a provider
-// usually gives to one customer.
+// DefaultIPv6Bits is the length of the IPv6 prefix that counts as one client. Providers usually give a network
+// of that size to one customer.
 const DefaultIPv6Bits = 64
 
-// Client returns the client that an address belongs to: the address itself if it is IPv4, also one mapped to IPv6, and
-// otherwise its prefix of ipv6Bits, which are 1 to 128. It drops the zone.
+// Client returns the client that an address belongs to: an IPv4 address, also from an IPv4-mapped one, or an
+// IPv6 prefix of ipv6Bits, which are 1 to 128. It drops the zone.
 func Client(addr netip.Addr, ipv6Bits int) string { return string(appendClient(nil, addr, ipv6Bits)) }
 
 // AddressKey returns the key of the [Client] of an address.
@@ -167,8 +167,8 @@ func appendClient(to []byte, addr netip.Addr, ipv6Bits int) []byte {
 // maxJoined leaves room for the names of a layer and a limiter in sash.MaxKeyLength.
 const maxJoined = 300
 
-// Join combines the keys of all functions into one, such as a user's calls of one method. The first error is
-// the result. No function at all, or a nil one, fails every request.
+// Join combines the keys of all functions into one, such as a user's calls of one method. It returns the first
+// error. Without functions, or with a nil one, it fails every request.
 func Join[R any](keys ...KeyFunc[R]) KeyFunc[R] {
 	if missing(keys) {
 		return Invalid[R]("sash: Join needs key functions, and none of them nil")
@@ -190,8 +190,8 @@ func Join[R any](keys ...KeyFunc[R]) KeyFunc[R] {
 	}
 }
 
-// FirstOf returns the first key that the request has. It goes on to the next function on [ErrNoKey], and on
-// no other error, such as [ErrBadKey]. No function at all, or a nil one, fails every request.
+// FirstOf returns the first key that the request has. On [ErrNoKey] it tries the next function. It returns any
+// other error, such as [ErrBadKey]. Without functions, or with a nil one, it fails every request.
 func FirstOf[R any](keys ...KeyFunc[R]) KeyFunc[R] {
 	if missing(keys) {
 		return Invalid[R]("sash: FirstOf needs key functions, and none of them nil")

@@ -5,12 +5,12 @@
 //	...
 //	opts := &sash.Options{Prefix: "api", Observer: observe.All(observe.Log(slog.Default()), metrics, observe.Spans(nil))}
 //
-// They see no keys, so they do not learn who was limited: see [sash.Observer]. They are safe for concurrent use and need
-// no closing. The caller of a limiter waits for them, a few microseconds for each.
+// Observers receive no keys, so they do not learn who was limited: see [sash.Observer]. They are safe for
+// concurrent use and need no closing. The caller of a limiter waits for them, a few microseconds for each.
 //
-// OpenTelemetry has no semantic conventions for rate limiting, except those of one framework (aspnetcore.rate_limiting). The
-// names here have the prefix "sash", and match those in the spans of `sash serve` where both exist. As its conventions require of all
-// metrics, durations are in seconds, and error.type is the class of an error, and absent without one.
+// OpenTelemetry has no semantic conventions for rate limiting, except those of one framework (aspnetcore.rate_limiting).
+// The names here have the prefix "sash", and equal those in the spans of `sash serve` where both exist. As its conventions
+// require, durations are in seconds. error.type is the class of an error, and is absent if there is none.
 //
 //	sash.prefix       the limiter: [sash.Decision].Prefix
 //	sash.outcome      allowed; refused; uncounted, admitted while the store did not answer, and not counted; or error

@@ -21,8 +21,8 @@ import (
 	"example.com/sash/driver"
 )
 
-// All returns an observer that calls several, one after the other. If one panics, the panic is dropped and the others are
-// still called. Nil observers are skipped.
+// All returns an observer that calls several observers in turn. If one panics, All drops the panic and calls
+// the others. Nil observers are skipped.
 func All(observers ...sash.Observer) sash.Observer {
 	return all(slices.DeleteFunc(slices.Clone(observers), func(o sash.Observer) bool { return driver.Nil(o) }))
 }
@@ -66,12 +66,12 @@ func errorType(err error) string {
 // scope names the instrumentation.
 const scope = "example.com/sash/observe"
 
-// Metrics returns an observer that records one histogram, sash.decision.duration, in seconds: it counts decisions and how
-// long they took, by sash.prefix, sash.outcome, sash.source, sash.limit, sash.waiting and error.type. A nil provider is the
-// global one. The error is the provider's, or says that it holds none.
+// Metrics returns an observer that records one histogram, sash.decision.duration, in seconds. It counts decisions and
+// measures how long they took, by sash.prefix, sash.outcome, sash.source, sash.limit, sash.waiting and error.type. A
+// nil provider is the global one. The error is that of the provider, or says that its value is nil.
 //
-// There are as many series as prefixes, outcomes and limits. A program whose limits differ by customer should give them
-// names, so that they are few: see [sash.Limit].
+// There is one series for each combination of prefix, outcome and limit. If limits differ by customer, give them a
+// few shared names: see [sash.Limit].
 func Metrics(provider metric.MeterProvider) (sash.Observer, error) {
 	provider = cmp.Or(provider, otel.GetMeterProvider())
 	if driver.Nil(provider) {
@@ -93,9 +93,9 @@ func (m metrics) Observe(ctx context.Context, d sash.Decision) {
 	m.duration.Record(ctx, d.Duration.Seconds(), metric.WithAttributes(attributes(&d)...))
 }
 
-// Spans returns an observer that records a span, sash.decide, for each decision of a caller whose trace is sampled,
-// as the child of the caller's span. It begins when the store is asked and ends with the answer. An error is the span's
-// status; its text stays out, because it is the store's. A nil provider is the global one.
+// Spans returns an observer that records a span, sash.decide, for each decision of a caller whose trace is
+// sampled, as the child of the caller's span. It lasts from the request to the store until the answer. An error
+// sets the span's status but not its text, which is the store's. A nil provider is the global one.
 func Spans(provider trace.TracerProvider) sash.Observer {
 	provider = cmp.Or(provider, otel.GetTracerProvider())
 	if driver.Nil(provider) {
@@ -139,19 +139,19 @@ func attributes(d *sash.Decision) []attribute.KeyValue {
 	return attrs
 }
 
-// logEvery is the least time between two lines of a prefix and an outcome. The observer remembers mostLines of these pairs.
+// logEvery is the least time between two lines of a prefix and an outcome. The observer remembers mostLines such pairs.
 const (
 	logEvery  = time.Second
 	mostLines = 1000
 )
 
-// Log returns an observer that logs refusals at level info, and calls that the store did not decide at level warn: errors,
-// and calls that were admitted without being counted. It logs at most one line a second for each prefix and outcome, with
-// the number of those that it skipped before; prefixes beyond a thousand share one line a second. A caller's context that
-// ended is no failure of the store, and is logged at level debug, like admissions and the refusals of callers who wait. A
-// logger with level debug logs every decision.
+// Log returns an observer that logs refusals at level info. Calls that the store did not decide are at level
+// warn: errors, and calls admitted without being counted. For each prefix and outcome it logs at most one line
+// a second, with the number of skipped lines. Prefixes beyond a thousand share one line a second. At level
+// debug it logs admissions, refusals of callers who wait, and calls whose context ended, which is no failure of
+// the store. A logger with level debug logs every decision.
 //
-// A nil logger is slog.Default, as it is at each call.
+// A nil logger is slog.Default at the time of each call.
 func Log(logger *slog.Logger) sash.Observer {
 	return &logs{logger: logger, last: make(map[line]*written)}
 }
@@ -211,12 +211,12 @@ func (l *logs) Observe(ctx context.Context, d sash.Decision) {
 	logger.LogAttrs(ctx, level, what, attrs...)
 }
 
-// due reports whether a line can be logged at an instant, and how many were skipped before it.
+// due reports whether a line may be logged now, and how many were skipped before it.
 func (l *logs) due(of line, now time.Time) (skipped int64, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.last[of] == nil && len(l.last) >= mostLines {
-		of.prefix = "" // something with many values is in the prefixes
+		of.prefix = "" // the prefixes contain something with many values
 	}
 	last := l.last[of]
 	if last == nil {

@@ -16,8 +16,8 @@ import (
 // An admission is a call that may be sent.
 type admission struct {
 	call    Call               // with its credential, if it has a pool
-	counted []sash.LimitResult // of the call's limits; nil when the store has not counted it
-	charged time.Time          // when it was charged or its booking starts, or earlier; zero when the store has not counted it
+	counted []sash.LimitResult // the call's limits as counted; nil if the store did not count the call
+	charged time.Time          // no later than the charge or the booking's start; zero if the store did not count the call
 	place   *sash.Reservation  // nil when there is nothing to give back
 }
 
@@ -72,7 +72,7 @@ func (t *Transport) admit(req *http.Request, call Call, patience time.Duration) 
 	}
 }
 
-// tolerate returns nil for an error of the store despite which Options.Unavailable sends the request.
+// tolerate returns nil if Options.Unavailable sends the request despite an error of the store.
 func (t *Transport) tolerate(req *http.Request, call Call, err error) error {
 	if errors.Is(err, sash.ErrUnavailable) && t.opts.Unavailable != nil {
 		return t.opts.Unavailable(req, call, err)
@@ -80,8 +80,8 @@ func (t *Transport) tolerate(req *http.Request, call Call, err error) error {
 	return err
 }
 
-// start sleeps until an admitted call starts, if it was booked for later. The call gives its place back if its context
-// ends. If the API has refused others meanwhile, or its limit has been lowered, it gives it back and asks again.
+// start sleeps until a booked call starts. If the context ends, the call gives its booking back. If a cool-down has
+// begun or its limit has been lowered meanwhile, it gives its charge back, and start reports that it must ask again.
 func (t *Transport) start(req *http.Request, admitted *admission) (again bool, err error) {
 	ctx := req.Context()
 	if admitted.place == nil || admitted.place.Result().Delay == 0 {
@@ -114,8 +114,8 @@ func (t *Transport) start(req *http.Request, admitted *admission) (again bool, e
 	return false, nil
 }
 
-// outdated reports whether a limit has been lowered while a call waited, so that it has to book again. In a queue that is longer than a
-// window no call does: the API would be idle until those behind it start.
+// outdated reports whether a limit was lowered while a call waited, so that the call has to book again. In a
+// queue longer than a window it reports false: otherwise the API would be idle until the calls behind it start.
 func (t *Transport) outdated(ctx context.Context, admitted *admission) bool {
 	t.listen(ctx, admitted.call.subjects(), false)
 	behind := admitted.place.Result().Delay
@@ -123,7 +123,7 @@ func (t *Transport) outdated(ctx context.Context, admitted *admission) bool {
 	return slices.ContainsFunc(admitted.call.Limits, within) && t.known.lowered(admitted)
 }
 
-// giveBack gives back the charge of a call that is not sent. It stays when the store fails.
+// giveBack gives back the charge of a call that is not sent. If the store fails, the charge remains.
 func giveBack(ctx context.Context, place *sash.Reservation) {
 	if place != nil {
 		_ = place.Release(ctx)
@@ -162,14 +162,14 @@ func (t *Transport) cooling(ctx context.Context, call *Call) (longest refusal, e
 	return longest, nil
 }
 
-// A choice has the calls that a request can be charged as: its own, or one for each credential of its pool.
+// A choice lists the calls that a request can be charged as: its own call, or one for each credential of its pool.
 type choice struct {
 	calls    []Call         // none if all have to wait
 	subjects []sash.Subject // of the own call, or one for each credential, with the limits that apply now
-	rises    time.Duration  // until a level has risen: nothing is booked farther ahead
+	rises    time.Duration  // the time until a level has risen: no call is booked later than that
 }
 
-// usable returns the choice that a call has now. If there is none, the refusal says for how long.
+// usable returns the choice that a call has now. If it has none, the refusal says for how long.
 func (t *Transport) usable(ctx context.Context, call *Call) (choice, *refusal, error) {
 	if call.Pool != nil {
 		return t.usableOf(call)
@@ -194,7 +194,7 @@ func (t *Transport) usable(ctx context.Context, call *Call) (choice, *refusal, e
 	return out, &cooling, nil
 }
 
-// decide charges the call, for a start within that time, unless its buckets cool down.
+// decide charges the call for a start within the given time, unless one of its buckets cools down.
 func (t *Transport) decide(ctx context.Context, call Call, within time.Duration) (admission, *refusal, error) {
 	for {
 		choice, cooling, err := t.usable(ctx, &call)
@@ -219,8 +219,8 @@ func (t *Transport) decide(ctx context.Context, call Call, within time.Duration)
 			return admission{}, refused, nil
 		}
 		if one.credential != nil {
-			// The store knows the cool-downs and levels of other processes. This process remembers them, so it does not choose
-			// the same credential again.
+			// Another process may have recorded a cool-down or a level in the store. This process remembers it,
+			// so that it does not choose the same credential again.
 			there, err := t.cooling(ctx, &one)
 			if err != nil || there.wait > 0 || t.listen(ctx, wholes, true) {
 				giveBack(ctx, place)
@@ -231,10 +231,10 @@ func (t *Transport) decide(ctx context.Context, call Call, within time.Duration)
 			}
 		}
 		a := admission{call: one, place: place}
-		if res.Delay == 0 { // start counts a booked call when it starts
+		if res.Delay == 0 { // a booked call is counted when it starts
 			t.known.charged(wholes)
 		}
-		counts := res.Source < sash.FromOwn // a stand-in for an unavailable store does not know the usage of all processes
+		counts := res.Source < sash.FromOwn // an answer without the store does not know the usage of all processes
 		if counted := res.Limits(); counts && len(counted) >= len(one.Limits) {
 			a.counted, a.charged = counted[:len(one.Limits)], began.Add(res.Delay)
 		}
@@ -242,8 +242,8 @@ func (t *Transport) decide(ctx context.Context, call Call, within time.Duration)
 	}
 }
 
-// charge charges all subjects, or of a pool any one, and returns which. It books a call that may wait. If the store cannot book, or not
-// all subjects together, the call waits by asking again. The place is nil if nothing can be given back.
+// charge charges all subjects, or any one of a pool, and returns which. It books a call that may wait. If the store cannot
+// book all subjects together, the call asks again until there is room. The place is nil if nothing can be given back.
 func (t *Transport) charge(
 	ctx context.Context, within time.Duration, call *Call, subjects []sash.Subject,
 ) (i int, res sash.Result, place *sash.Reservation, err error) {
@@ -279,7 +279,7 @@ func (t *Transport) refusal(call Call, wholes []sash.Subject, res sash.Result) *
 	return &refusal{wait: res.RetryAfter, limited: &sash.LimitedError{Key: key, Limit: by.Limit, Result: res}}
 }
 
-// sleep waits for a time. It returns the context's cause when the context ends first.
+// sleep waits for a duration. If the context ends first, it returns the context's cause.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

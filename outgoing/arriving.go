@@ -12,8 +12,8 @@ import (
 	"example.com/sash/driver"
 )
 
-// arriving is the store as the limiter sees it. It makes windows longer by the spread, so that limits hold where requests arrive, and adds
-// a limit to requests that are paced. Settlements find their charge by its time, whatever the limits.
+// arriving is the store that the limiter uses. It lengthens windows by the spread, so that limits hold where requests arrive, and
+// adds a limit that paces requests. A settlement finds its charge by the charge's time, so the lengths do not matter to it.
 type arriving struct {
 	driver.Passthrough
 	prefix  string        // of keys, before those of buckets
@@ -22,8 +22,8 @@ type arriving struct {
 	settles atomic.Bool // a call had a Settle
 }
 
-// Do implements [driver.Store]. It brings bookings forward only if calls are settled: a request was booked for the limits that were
-// known then, and for its distance from the one before.
+// Do implements [driver.Store]. It moves bookings forward only if calls are settled: a booking was made under
+// the limits of that time, and at a distance from the booking before it.
 func (a *arriving) Do(ctx context.Context, b *driver.Batch) error {
 	forward := b.Ops[0].Kind == driver.Extend && b.Ops[0].Delay > 0
 	if forward && !a.settles.Load() {
@@ -52,8 +52,8 @@ func (a *arriving) lock(req *driver.Request) *bucket {
 	return a.known.lock(strings.TrimPrefix(req.Key, a.prefix))
 }
 
-// shape returns the request as the store gets it, and the index of the limit that one more limit at the end paces, or -1.
-// Approximate algorithms have no bound to keep, and calendar periods end when they end.
+// shape returns the request for the store, and the index of the limit that an additional last limit paces, or -1. It does
+// not lengthen windows of approximate algorithms, which have no exact bound, or calendar periods, whose end is fixed.
 func (a *arriving) shape(req driver.Request) (shaped driver.Request, paced int) {
 	if !req.Policy.Algorithm.Exact() {
 		return req, -1
@@ -86,7 +86,7 @@ func (a *arriving) shape(req driver.Request) (shaped driver.Request, paced int) 
 	return shaped, -1
 }
 
-// fold returns the answer without the limit that paces. A refusal of that one becomes a refusal of the limit that it paces.
+// fold removes the pacing limit from the answer. A refusal by it becomes a refusal by the limit that it paces.
 func (a *arriving) fold(req *driver.Request, answer driver.Answer, paced int) driver.Answer {
 	statuses := answer.Statuses()
 	if last := len(statuses) - 1; paced >= 0 && paced < last {
@@ -99,7 +99,7 @@ func (a *arriving) fold(req *driver.Request, answer driver.Answer, paced int) dr
 		answer.Set(answer.At, refusals, kept)
 	}
 	if req.Within > 0 && answer.Delay != 0 && len(answer.Statuses()) == len(req.Policy.Limits) {
-		// A paced request may wait only for its distance from the one before, if there is room for another of its cost.
+		// If every other limit has room for another call of this cost, the request waits only for its distance from the one before.
 		noRoom := func(s driver.Status) bool { return s.Remaining < req.Cost }
 		if paced < 0 || slices.ContainsFunc(answer.Statuses(), noRoom) {
 			a.lock(req).fills(time.Duration(answer.Delay) * time.Microsecond)
@@ -109,15 +109,15 @@ func (a *arriving) fold(req *driver.Request, answer driver.Answer, paced int) dr
 	return answer
 }
 
-// pace returns the limit that paces a request, beside those of its bucket, one of which has the shortest window. When the API refuses a
-// request it also refuses those that are in flight, so requests that may wait are paced over all processes. The documentation of the package
-// says how, under Arrival and What it learns: evenly if refusals have lowered the limit, and otherwise as far apart as the longest way.
-// That is at most half an even spread while a window is full, and at most an even spread while a refusal is a suspicion.
+// pace returns a limit that paces a request in addition to the limits of its bucket. Shortest is the limit with the shortest window.
+// When the API refuses a request, it also refuses those in flight. So requests that may wait are paced over all processes: evenly if
+// refusals have lowered the limit, and otherwise by the longest recent travel time. That distance is at most half an even one while a
+// window is full, and at most an even one under a suspicion. See Arrival and What it learns in the documentation of the package.
 func (b *bucket) pace(req *driver.Request, shortest driver.Limit, settles bool, now time.Time) (pace driver.Limit, paced bool) {
 	if req.Within == 0 {
 		return pace, false
 	}
-	// Evenly is the call's cost in the time that the limit's rate gives it, but at least the units of a millisecond.
+	// The even pace is the call's cost per the time in which the limit admits that cost, a millisecond at least.
 	each := float64(shortest.Window) / float64(shortest.Units)
 	units := max(req.Cost, int64(math.Ceil(float64(sash.MinWindow.Microseconds())/each)))
 	evenly := driver.Limit{Units: units, Window: int64(math.Ceil(float64(units) * each))}
@@ -135,7 +135,7 @@ func (b *bucket) pace(req *driver.Request, shortest driver.Limit, settles bool, 
 	return driver.Limit{Units: req.Cost, Window: apart.Microseconds()}, apart >= sash.MinWindow
 }
 
-// fills records that the bucket is full for a time, and for the shortest window after that.
+// fills records that the bucket is full for a time, and paces requests for the shortest window after that.
 func (b *bucket) fills(lasts time.Duration) {
 	if ends := time.Now().Add(lasts + b.length); b.length > 0 && ends.After(b.full) {
 		b.full = ends
@@ -143,7 +143,7 @@ func (b *bucket) fills(lasts time.Duration) {
 	}
 }
 
-// exhausted records that the API has nothing left for a bucket for a time. Requests then wait for that, and not for a window.
+// exhausted records that the API has nothing left in a bucket for a time. Requests wait for its end, and then start paced.
 func (c *buckets) exhausted(key string, left time.Duration) {
 	c.lock(key).fills(left)
 	c.mu.Unlock()

@@ -10,40 +10,40 @@ import (
 // A bucket is what this process knows about one bucket or account. The zero bucket knows nothing.
 type bucket struct {
 	cool   coolDown          // the last one
-	looked time.Time         // when this process last looked for levels of others
+	looked time.Time         // when this process last looked for levels of other processes
 	levels map[window]levels // of its limits
 	sent   int64             // units that this process has charged
 	ways   ways              // of its requests
-	full   time.Time         // until when those that wait are paced because a window is full
+	full   time.Time         // until then, waiting requests are paced, because a window is full
 	length time.Duration     // of its shortest window; zero if it has none
-	until  time.Time         // when all of this is forgotten
+	until  time.Time         // when this bucket may be forgotten
 }
 
-// keep remembers the bucket until a time at least.
+// keep keeps the bucket at least until a time.
 func (b *bucket) keep(until time.Time) {
 	if until.After(b.until) {
 		b.until = until
 	}
 }
 
-// A sweep removes buckets that are forgotten. It runs at bucketsSweep keys and then at twice the number that the last one left. At
-// bucketsMost keys it removes half, so the number is bounded whatever keys a route returns.
+// A sweep removes buckets whose time is over. It runs at bucketsSweep keys, and then at twice the number of keys that the
+// last sweep kept. At bucketsMost keys it removes half of them, so their number is bounded whatever keys a route returns.
 const (
 	bucketsSweep = 1024
 	bucketsMost  = 1 << 16
 	bucketKept   = time.Hour // after its last use; longer than a request takes
 )
 
-// buckets has the buckets of a Transport by key. What is removed early is in the store, or is learnt again.
+// buckets holds the buckets of a Transport by key. State that is removed early is read from the store or learnt again.
 type buckets struct {
 	mu    sync.Mutex
-	all   map[string]*bucket // guarded by mu, and the buckets too
-	sweep int                // the size of the next sweep, guarded by mu
+	all   map[string]*bucket // guarded by mu, as are the buckets
+	sweep int                // the number of keys at the next sweep, guarded by mu
 }
 
 func newBuckets() *buckets { return &buckets{all: map[string]*bucket{}, sweep: bucketsSweep} }
 
-// lock returns a bucket, and locks mu: the caller unlocks it.
+// lock locks mu and returns a bucket. The caller unlocks mu.
 func (c *buckets) lock(key string) *bucket {
 	c.mu.Lock()
 	return c.at(key, time.Now())
@@ -70,20 +70,20 @@ func (c *buckets) at(key string, now time.Time) *bucket {
 	return b
 }
 
-// ways are the times of a bucket's last requests, from the charge to the first byte of the response. Those on new connections are longer
-// and rarer, so they have a list of their own, the second, where others do not push them out.
+// ways are the durations of a bucket's last requests, from the charge to the first byte of the response. The second list is
+// of requests on new connections. They take longer and are rarer, and in one list the others would displace them.
 type ways [2][]time.Duration
 
 const (
 	waysKept    = 100                    // in each list
 	fewestWays  = 4                      // with fewer the spread is unknown: a tenth of the window,
 	unknownMost = time.Second            // and no more than this
-	spreadLeast = 100 * time.Millisecond // or a fiftieth of the window if that is less: any process is late now and then
+	spreadLeast = 100 * time.Millisecond // or a fiftieth of the window if that is less: any process can be late
 	spreadMost  = 2 * time.Second        // or a quarter of the window. A new connection whose first packet is lost takes a second more
 	spreadSteps = 25                     // of the largest spread, so that few different windows reach the store
 )
 
-// took records what a request took, and whether it had a new connection.
+// took records how long a request took, and whether its connection was new.
 func (c *buckets) took(key string, d time.Duration, fresh bool) {
 	b := c.lock(key)
 	defer c.mu.Unlock()
@@ -97,10 +97,10 @@ func (c *buckets) took(key string, d time.Duration, fresh bool) {
 	*last = append(*last, d)
 }
 
-// spread returns by how much a window of the bucket has to be longer in the store: δ in docs/algorithms.md, the difference of the ways to
-// the API. The times include the API and the way back, so they differ by at least as much once a request has taken little of each. The
-// fewer there are, the more the next may exceed them, so the spread is longer by 8/n. The next of n equally distributed ways are then
-// within it.
+// spread returns by how much the store's window must be longer: δ in docs/algorithms.md, the difference between the
+// travel times to the API. The measured times include the API and the way back, so their differences are at least as
+// large once some request was quick in both. With n measurements, the spread is longer by 8/n, because the next
+// request may exceed them all. If travel times are uniformly distributed, the next one is then within the spread.
 func (w *ways) spread(window time.Duration) time.Duration {
 	all := slices.Concat(w[0], w[1])
 	if len(all) < fewestWays {
@@ -113,8 +113,8 @@ func (w *ways) spread(window time.Duration) time.Duration {
 	return min((d+step-1)/step*step, most.Truncate(time.Microsecond))
 }
 
-// longest returns the longest way of the last requests, as a power of two of milliseconds, so that few different windows reach the store.
-// It is zero if that is less than a millisecond, or unknown.
+// longest returns the longest of the recent durations, rounded up to a power of two milliseconds, so that few
+// different windows reach the store. It is zero if no duration is known or the longest is below a millisecond.
 func (w *ways) longest() time.Duration {
 	longest, d := slices.Max(append(slices.Concat(w[0], w[1]), 0)), time.Millisecond
 	if longest < d {

@@ -12,15 +12,15 @@ import (
 	"example.com/sash"
 )
 
-// A Route returns the call that a request is charged as. The transport calls it once a request; it must not change the request. It
-// returns [ErrExempt] for a request that is not limited, such as one for an access token; any other error fails the request.
+// A Route returns the call that a request is charged as. The transport calls it once per request; it must not change the request.
+// It returns [ErrExempt] for a request that is not limited, such as one for an access token. Any other error fails the request.
 type Route func(*http.Request) (Call, error)
 
 // ErrExempt is the error of a Route for a request that it does not limit. The transport sends the request at once.
 var ErrExempt = errors.New("outgoing: the request is exempt")
 
-// Everything routes all requests to one bucket, at a cost of one unit each. For an invalid key, such as an empty one, it
-// returns nil, and New returns an error.
+// Everything routes all requests to one bucket, at a cost of one unit each. For an invalid key, such as an
+// empty one, it returns nil, and New then returns an error.
 func Everything(key string) Route {
 	if checkKey(key) != nil {
 		return nil
@@ -28,48 +28,48 @@ func Everything(key string) Route {
 	return func(*http.Request) (Call, error) { return Call{Key: key}, nil }
 }
 
-// A Call says what one request is charged to.
+// A Call describes what one request is charged to.
 type Call struct {
-	// Key is the bucket: what the API counts by, such as a credential, or a credential and a route. Build it with [sash.Key], and from a
-	// token with [sash.Secret]. A blank key, or one with an empty part for a missing token, is [sash.ErrInvalidKey].
+	// Key names the bucket by what the API counts by: a credential, or a credential and a route. Build it with [sash.Key], and from a
+	// token with [sash.Secret]. A blank key is [sash.ErrInvalidKey], and so is a key with an empty part for a missing token.
 	Key string
-	// Account groups several buckets, such as the credential of an API that counts by route. Nothing is charged to it. When a [Sign] says
-	// that a refusal is for the whole API, all buckets of the account cool down; without an Account, the Key does. Looking for that costs
-	// one more round trip.
+	// Account groups several buckets, such as those of one credential if the API counts by route. It is not
+	// charged. When a [Sign] says that a refusal is for the whole API, all buckets of the account cool down;
+	// without an Account, only the Key does. To look for this cool-down, each call makes one more round trip.
 	Account string
 	// Cost is the units of the request. Zero is 1.
 	Cost int64
 	// Unit is what the bucket counts, as in RateLimit fields: "requests" when empty, or "tokens",
 	// "content-bytes". Only quotas of this unit change the bucket's limits.
 	Unit string
-	// Limits are the bucket's limits. Empty means those of the transport.
+	// Limits are the bucket's limits. Empty means the limits of the transport.
 	Limits []sash.Limit
-	// Share is the percentage of the limits, 1 to 100, up to which this class of calls is admitted, its own cost included: with 95, cron
-	// jobs stop when all classes together have used 95 %, which leaves the rest to interactive calls. Zero is 100. Units are rounded down.
+	// Share is the percentage of the limits, 1 to 100, that calls of this class may fill: with 95, cron jobs stop when all
+	// classes together have used 95 %, which leaves the rest to interactive calls. Zero is 100. Units are rounded down.
 	Share int
-	// Also are further buckets, charged in the same decision, all or nothing: an expensive operation's own limiter, or a quota that
-	// several credentials share. A response tells the transport about the Key alone. What calls with another Key have learnt about
-	// such a bucket applies here too; looking for its cool-down costs one more round trip. Cost and Limits have the same defaults.
+	// Also lists further buckets, charged in the same decision, all or nothing: the limiter of an expensive operation, or a quota
+	// that several credentials share. Responses change only the Key's bucket. Levels that calls with such a bucket as their Key
+	// have learnt apply here too, and looking for its cool-down costs a round trip. Cost and Limits default as above.
 	Also []sash.Subject
-	// Pool has credentials, one of which the request gets. The bucket of each is the Key and the name of the credential, and Limits and
-	// Share apply to each of them. A Call with a Pool has no Account and no Also. Looking for cool-downs costs two round trips.
+	// Pool has credentials, one of which the request uses. The bucket of each is the Key and the credential's name, with its own
+	// Limits and Share. A Call with a Pool has no Account and no Also. Looking for cool-downs costs two round trips.
 	Pool *Pool
-	// Profile says how the API describes its quotas. Nil means that of the transport.
+	// Profile says how the API describes its quotas. Nil means the profile of the transport.
 	Profile *Profile
-	// Settle returns the units that a response has used: Usage.Total, or less where the API does not count all tokens. The Cost is then an
-	// estimate, such as that of [EstimateRequest]. The charge to the Key, not to Also, is corrected with one round trip when the response's
-	// body has been read to its end or is closed. The estimate stays if the request fails, or if no final usage is found. A status of 400
-	// or above gives it back, except those of a proxy that has stopped waiting: 408, 499, 504, 524. A nil Settle keeps the Cost, and so
-	// does a store that cannot settle.
+	// Settle returns the units that a response used: Usage.Total, or less if the API does not count all tokens. The
+	// Cost is then an estimate, such as that of [EstimateRequest]. When the response's body ends or is closed, one
+	// round trip corrects the charge to the Key, but not those of Also. If the request fails or has no final usage,
+	// the estimate stays. A status of 400 or above gives the charge back, except a proxy's 408, 499, 504 and 524,
+	// which mean that it stopped waiting. If Settle is nil or the store cannot settle, the Cost stays.
 	Settle func(Usage) int64
 
-	credential *credential // of the Pool, when it is chosen
+	credential *credential // of the Pool, when one is chosen
 	tries      *tries      // of a call with a Pool
 	holder     *holder     // of the attempt's slot
 	before     int64       // what this process had charged to the bucket before the decision
 }
 
-// checkKey returns an error for a key that names no bucket, usually because of a variable that was not set.
+// checkKey returns an error for a key that names no bucket, usually because of an unset variable.
 func checkKey(key string) error {
 	switch {
 	case strings.TrimSpace(key) == "":
@@ -114,7 +114,7 @@ func (c Call) complete(t *Transport) (Call, error) {
 	return c, nil
 }
 
-// settle settles a call's estimate from the response, as its body is read.
+// settle settles a call's estimate when the body of its response has been read.
 func (c *Call) settle(ctx context.Context, res *http.Response, place *sash.Reservation) {
 	switch {
 	case c.Settle == nil || place == nil || slices.Contains([]int{http.StatusRequestTimeout, 499, http.StatusGatewayTimeout, 524}, res.StatusCode):
@@ -123,14 +123,14 @@ func (c *Call) settle(ctx context.Context, res *http.Response, place *sash.Reser
 	case res.StatusCode >= http.StatusOK:
 		res.Body = MeterBody(res.Body, func(u Usage) {
 			if u.Final {
-				_ = place.Parts[0].Settle(ctx, min(max(c.Settle(u), 0), sash.MaxUnits)) // when the store fails, the estimate stays
+				_ = place.Parts[0].Settle(ctx, min(max(c.Settle(u), 0), sash.MaxUnits)) // if the store fails, the estimate stays
 			}
 		})
 	}
 }
 
-// percent returns the share of a subject's limits up to which the call is admitted. The class of a call applies
-// to its own bucket, the first.
+// percent returns the share of a subject's limits that the call may fill. The Share of a call applies to its
+// own bucket, the first subject.
 func (c *Call) percent(subject int) int {
 	if subject == 0 {
 		return c.Share

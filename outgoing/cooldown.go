@@ -16,10 +16,10 @@ type coolDown struct {
 	length, left time.Duration // left is negative after the end
 	guessed      bool
 	end          time.Time // on this process's clock
-	answered     bool      // the API has served a request of this process that was sent after the end
+	answered     bool      // the API has served a request that this process sent after the end
 }
 
-// latency is by how much two processes can differ on the end of a cool-down.
+// latency is the most by which two processes can differ about the end of a cool-down.
 const latency = 100 * time.Millisecond
 
 // kept is how long a cool-down is remembered after its end, here and in the store.
@@ -27,7 +27,7 @@ func (c coolDown) kept() time.Duration { return max(c.length, 10*time.Second) }
 
 func (c coolDown) forgotten(now time.Time) bool { return !c.end.Add(c.kept()).After(now) }
 
-// remaining returns how long a bucket has to be left alone; zero when it can be used.
+// remaining returns how long no request may use a bucket. It is zero when the bucket can be used.
 func (t *Transport) remaining(ctx context.Context, key string) (time.Duration, error) {
 	if here := t.known.coolDown(key); here.left > 0 {
 		return here.left, nil
@@ -37,20 +37,20 @@ func (t *Transport) remaining(ctx context.Context, key string) (time.Duration, e
 	return max(there.left, 0), err
 }
 
-// afterwards returns a context of a second for what a request writes to the store, also when its caller leaves.
+// afterwards returns a one-second context for what a request writes to the store. It does not end with the request's context.
 func afterwards(req *http.Request) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(req.Context()), time.Second)
 }
 
-// coolDown begins the cool-down that a response asks for, here and in the store, unless there is one that ends as late. It returns how
-// long the bucket has to be left alone: a guessed cool-down can be longer than wanted. If the store fails, it holds in this process.
+// coolDown begins the cool-down that a response asks for, here and in the store, unless one that ends as late is there. It returns how
+// long the bucket cools down; a guessed cool-down can be longer than wanted. If the store fails, only this process cools down.
 func (t *Transport) coolDown(req *http.Request, key string, wanted pause) time.Duration {
 	ctx, cancel := afterwards(req)
 	defer cancel()
 	d := min(wanted.length, t.opts.MaxCoolDown)
 	if wanted.guessed {
 		here := t.known.coolDown(key)
-		if here.left <= 0 { // others hold back while the store is asked how long the last one was
+		if here.left <= 0 { // other calls wait while this one asks the store for the length of the last cool-down
 			t.known.cools(key, coolDown{length: d, left: d, guessed: true})
 		}
 		last, _ := t.inStore(ctx, key, driver.CoolDown{})
@@ -71,7 +71,7 @@ func (t *Transport) coolDown(req *http.Request, key string, wanted pause) time.D
 	return max(d, there.left)
 }
 
-// inStore begins a cool-down in the store and returns the one that holds there. A Length of zero only looks.
+// inStore begins a cool-down in the store and returns the one that applies there. With a Length of zero it only reads.
 func (t *Transport) inStore(ctx context.Context, key string, begin driver.CoolDown) (coolDown, error) {
 	if !t.cools {
 		return coolDown{}, nil
@@ -81,7 +81,7 @@ func (t *Transport) inStore(ctx context.Context, key string, begin driver.CoolDo
 	case err == nil:
 	case ctx.Err() != nil:
 		return coolDown{}, context.Cause(ctx)
-	case t.at.Powers()&driver.Substitutes != 0: // its failure mode decides whether the call goes on
+	case t.at.Powers()&driver.Substitutes != 0: // the store's failure mode decides whether the call continues
 		return coolDown{}, nil
 	case errors.Is(err, sash.ErrUnavailable):
 		return coolDown{}, err
@@ -104,8 +104,8 @@ func (t *Transport) cool(ctx context.Context, key string, begin driver.CoolDown)
 
 var noLimits = new(driver.Policy)
 
-// grown returns the length of a cool-down for which the API gave no time. The last one was too short if it was a guess too, is not
-// forgotten, and the API has served no request of this process since. The next is then twice as long, less up to a tenth at random.
+// grown returns the length of a guessed cool-down. It is twice that of the last one, less up to a tenth at random, if that
+// was also a guess, is not forgotten, and the API has served no request of this process since. Otherwise it is d.
 func (t *Transport) grown(d time.Duration, last, here coolDown) time.Duration {
 	ago := -last.left
 	if !last.guessed || ago >= last.kept() || here.answered && ago > -here.left-latency {
@@ -115,10 +115,10 @@ func (t *Transport) grown(d time.Duration, last, here coolDown) time.Duration {
 	return (d - time.Duration(rand.Int64N(int64(d/10)+1))).Truncate(time.Millisecond)
 }
 
-// served records that the API has served a request that was sent at a time.
+// served records that the API has served a request that was sent at the given time.
 func (c *coolDown) served(sent time.Time) { c.answered = c.answered || !sent.Before(c.end) }
 
-// coolDown returns a bucket's last cool-down as far as this process has seen it.
+// coolDown returns a bucket's last cool-down that this process has seen.
 func (c *buckets) coolDown(key string) coolDown {
 	last, now := c.lock(key).cool, time.Now()
 	c.mu.Unlock()
@@ -129,8 +129,8 @@ func (c *buckets) coolDown(key string) coolDown {
 	return last
 }
 
-// cools records a cool-down of a bucket, unless this process has seen a later one. Two ends in the past within the latency belong to the
-// same cool-down.
+// cools records a cool-down of a bucket, unless this process has seen a later one. Two past ends that differ by
+// at most the latency belong to the same cool-down.
 func (c *buckets) cools(key string, last coolDown) {
 	now := time.Now()
 	last.end = now.Add(last.left)

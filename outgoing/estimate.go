@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// Errors of Estimate, for errors.Is. The text names the field.
+// The errors of Estimate, for errors.Is. Their texts name the field.
 var (
 	ErrUnreadable = errors.New("outgoing: the body cannot be read as a JSON object in UTF-8 (is it compressed?), or a field is not a number")
 	ErrTwice      = errors.New("outgoing: the body has the same field twice, and the API may read either")
@@ -23,19 +23,19 @@ var (
 	ErrUnbounded  = errors.New("outgoing: the body sets no maximum output, and EstimateOptions.Default is zero")
 )
 
-// EstimateOptions are the settings of Estimate. The zero value rejects every request that its body does not bound.
+// EstimateOptions are the settings of Estimate. The zero value rejects every request whose body does not bound its tokens.
 type EstimateOptions struct {
-	// Default is the maximum output of a request that sets none. The API must enforce it. Zero is ErrUnbounded.
+	// Default is the maximum output of a request that sets none. The API must enforce it. If it is zero, the error is ErrUnbounded.
 	Default int64
-	// Fields are the fields by which the API limits output, such as "max_tokens" or "generationConfig.maxOutputTokens". A
-	// request without any of them gets the Default. Nil is all known fields, which suits APIs that reject unknown ones.
+	// Fields are the fields by which the API limits output, such as "max_tokens" or "generationConfig.maxOutputTokens". The
+	// Default applies to a request without any of them. Nil means all known fields, which suits APIs that reject unknown ones.
 	Fields []string
-	// Costs are the tokens of one use of content that bytes do not bound, by the kind that the error names: "image_url",
+	// Costs are the tokens of one use of content whose bytes do not bound them, by the kind that the error names: "image_url",
 	// "file_id", "previous_response_id", or the type of a tool. "*" is any other kind. Bytes in the body count in addition.
 	Costs map[string]int64
 	// Overhead is the tokens that the API adds to each prompt, such as instructions for tools.
 	Overhead int64
-	// Factor is the tokens per byte. Zero is 1, a bound. A smaller one, such as 0.3 for English, is a guess: estimates can be too low.
+	// Factor is the tokens per byte. Zero is 1, an upper bound. A smaller one, such as 0.3 for English, can make estimates too low.
 	Factor float64
 }
 
@@ -45,12 +45,12 @@ type Bound struct {
 	Named         bool // the request sets its maximum output; otherwise EstimateOptions.Default was used
 }
 
-// Total returns the sum of both.
+// Total returns Input + Output.
 func (b Bound) Total() int64 { return b.Input + b.Output }
 
 type field struct{ means, name string }
 
-// What the fields mean that Estimate reads.
+// The meanings of the fields that Estimate reads.
 const (
 	most     = "maximum output of one answer"
 	times    = "number of answers"
@@ -59,7 +59,7 @@ const (
 	data     = "an object with names that callers choose"
 )
 
-// bodyFields has the fields by plain path. An asterisk stands for any path above.
+// bodyFields maps plain paths to fields. An asterisk stands for any path above.
 var bodyFields = func() map[string]field {
 	all := map[string]field{}
 	for means, names := range map[string]string{
@@ -80,14 +80,14 @@ var bodyFields = func() map[string]field {
 	return all
 }()
 
-// plain returns a path as the most lenient API compares it: protocol buffers read max_output_tokens as maxOutputTokens, and Go
-// servers read MAX_TOKENS as max_tokens, by Unicode case folding.
+// plain returns a path in the form in which the most lenient API compares it: protocol buffers read
+// max_output_tokens as maxOutputTokens, and Go servers read MAX_TOKENS as max_tokens, by Unicode case folding.
 func plain(path string) string {
 	return strings.ToLower(strings.ToUpper(strings.ReplaceAll(path, "_", "")))
 }
 
 // Estimate returns the most tokens that a request with this body can use. The body is JSON for OpenAI, Anthropic, Google or Bedrock. Input
-// is its number of bytes, and Output the largest maximum that any field sets, times the answers. A nil opts is the zero value.
+// is its number of bytes. Output is the largest maximum that a field sets, times the number of answers. A nil opts is the zero value.
 //
 // An estimate is too low if the tokenizer first lengthens the text (NFKC), if the API ignores the field that sets the maximum output
 // (Fields) or adds more to prompts than the Overhead (tool use adds hundreds of tokens), or if Costs or the Factor is a guess.
@@ -118,7 +118,7 @@ func Estimate(body []byte, opts *EstimateOptions) (Bound, error) {
 }
 
 // EstimateRequest returns the Estimate of a request's body, which a [Route] must not read. It reads a copy from GetBody, which
-// http.NewRequest sets for a strings.Reader, a bytes.Reader and a bytes.Buffer; without one it returns ErrUnreadable.
+// http.NewRequest sets for a strings.Reader, a bytes.Reader and a bytes.Buffer. Without GetBody it returns ErrUnreadable.
 func EstimateRequest(req *http.Request, opts *EstimateOptions) (Bound, error) {
 	if req.GetBody == nil {
 		return Bound{}, fmt.Errorf("%w: the request has no GetBody", ErrUnreadable)
@@ -139,13 +139,13 @@ func EstimateRequest(req *http.Request, opts *EstimateOptions) (Bound, error) {
 type estimate struct {
 	EstimateOptions
 	scan                   scanner
-	above                  []value         // the values around the current one
+	above                  []value         // the values that contain the current one
 	data                   int             // the level of the object whose names callers choose
 	seed                   maphash.Seed    // random, so that nobody can choose names with the same hash
 	seen                   map[uint64]bool // hashes of plain paths
 	named                  bool
 	most, thoughts         int64
-	answers, prompts, cost int64 // prompts counts those in a list, each of which gets its own answers
+	answers, prompts, cost int64 // prompts counts those in a list, each of which has its own answers
 	err                    error // the first
 }
 
@@ -159,7 +159,7 @@ type value struct {
 	inList bool
 }
 
-// value takes time for the bytes of the value and its name alone: clients choose how much is above them.
+// value takes time in proportion to the value and its name alone, because clients choose how deeply it is nested.
 func (e *estimate) value(path, text []byte) {
 	level := len(e.scan.open)
 	if level > e.data {
@@ -181,7 +181,7 @@ func (e *estimate) value(path, text []byte) {
 	if begins := text[0] == '{' || text[0] == '['; begins && (bodyFields[last].means == data || dot > 0 && bodyFields["*."+last].means == data) {
 		e.data = level
 	}
-	if !inList { // if a list is not there twice, neither is what it contains
+	if !inList { // list elements share a path, and a repeated list is found by its own name
 		hash := maphash.String(e.seed, key)
 		if e.seen[hash] {
 			e.fail(ErrTwice, at)
@@ -203,7 +203,7 @@ func (e *estimate) value(path, text []byte) {
 		e.prompts++
 	case inList:
 	case f.means == thoughts:
-		e.thoughts = max(e.thoughts, n) // -1 leaves them to the model
+		e.thoughts = max(e.thoughts, n) // with -1 the model decides
 	case !ok && (f.means == most || f.means == times):
 		e.fail(ErrUnreadable, at)
 	case f.means == times:

@@ -10,10 +10,10 @@ import (
 	"example.com/sash/driver"
 )
 
-// A refusal without fields means that one of the API's windows is full, or nothing of the kind: a proxy or an overloaded server sends them
-// too. So the first raises only a suspicion: that the API's limit is what went through before, the units that the store counted without the
-// call's own. The documentation of the package says under What it learns how others confirm it. A limit that was lowered wrongly is soon
-// back. An API whose limit is lower than the configured one refuses a few requests, and then at most one in three windows.
+// A refusal without fields may mean that one of the API's windows is full. Proxies and overloaded servers send such refusals too. So the
+// first one only raises a suspicion: that the API's limit is the units that the store had counted, without the call's own. The
+// documentation of the package describes how later refusals confirm it, under What it learns. A limit that was lowered wrongly soon rises
+// again. If the API's limit is below the configured one, it refuses a few requests at first, and then at most one in three windows.
 const (
 	agreeing    = 8 // serving more than the suspected units, by more than this part of them, refutes a suspicion
 	convincing  = 4
@@ -23,15 +23,15 @@ const (
 	heldWindows = 12 // for a limit that the API states, see learn
 	heldLeast   = time.Minute
 	heldMost    = time.Hour
-	lookAgain   = 10 * time.Second // after which a process looks again for what others have learnt, as after each cool-down
+	lookAgain   = 10 * time.Second // the period after which a process looks for levels of others; it also looks after each cool-down
 )
 
-// holdFor returns how long a level is held: long enough to matter, and an hour at most.
+// holdFor returns how long a level is held: at least the given time, and at most an hour.
 func holdFor(d, least time.Duration) time.Duration {
 	return max(least, min(d, heldMost)).Truncate(time.Second)
 }
 
-// held returns a level that holds for a time from now and rises in as long again.
+// held returns a level that holds for the given time and rises in as long again.
 func held(units int64, lasts time.Duration, now time.Time) level {
 	return level{units: units, at: now.Add(lasts), span: lasts}
 }
@@ -39,12 +39,12 @@ func held(units int64, lasts time.Duration, now time.Time) level {
 // since returns when a held level was learnt.
 func (c level) since() time.Time { return c.at.Add(-c.span) }
 
-// exceeds reports whether clearly more went through than was suspected, and not only because requests overtake each other.
+// exceeds reports whether clearly more units went through than suspected, which requests that overtake each other do not explain.
 func (c level) exceeds(through int64) bool { return through > c.units+c.units/agreeing }
 
-// refused learns from a refusal and its cool-down. It returns the limit whose window is most likely full, with its level or suspicion:
-// of the limits whose windows are free by the end of the cool-down, the one with the smallest part left. It learns nothing from a
-// request that was sent before the last refusal.
+// refused learns from a refusal and its cool-down. It returns the limit whose window is most likely full, with
+// its level or suspicion. That is the limit with the smallest part left, among those whose windows are free by
+// the end of the cool-down. It learns nothing from a request that was sent before the last refusal.
 func (c *buckets) refused(call Call, counted []sash.LimitResult, wanted pause, sent, now time.Time) (l sash.Limit, low level, ok bool) {
 	full, least, used := -1, 2.0, int64(0)
 	for i, l := range call.Limits {
@@ -65,8 +65,8 @@ func (c *buckets) refused(call Call, counted []sash.LimitResult, wanted pause, s
 	if ok && sent.Before(known.since()) {
 		return l, low, false
 	}
-	// The first refusals may be of requests that arrived too early, so the level is at most three quarters; the next refusal within the
-	// window halves that. If less than a quarter went through, the refusal has another reason than this window.
+	// The first refused requests may have arrived too early, so the level is at most three quarters of the limit. The
+	// next refusal within the window halves it. If less than a quarter went through, the refusal has another reason.
 	through, most, fewest, lasts := used-call.Cost, l.Units*3/4, l.Units/4, holdFor(l.Window/heldPart, heldBriefly)
 	believed := !wanted.guessed && wanted.length > time.Second && wanted.length >= l.Window/convincing
 	switch {
@@ -97,8 +97,8 @@ func (c *buckets) refused(call Call, counted []sash.LimitResult, wanted pause, s
 
 func usedOf(counted sash.LimitResult) int64 { return counted.Limit.Units - counted.Remaining }
 
-// served records that the API has served a call, and drops the suspicions that this refutes. Counted is nil if the store has not counted
-// the call.
+// served records that the API has served a call, and drops the suspicions that the call refutes. Counted is nil
+// if the store did not count the call.
 func (c *buckets) served(call Call, counted []sash.LimitResult, sent time.Time) {
 	c.lock(call.Account).cool.served(sent)
 	c.mu.Unlock()
@@ -116,8 +116,8 @@ func (c *buckets) served(call Call, counted []sash.LimitResult, sent time.Time) 
 	}
 }
 
-// guessed reports whether refusals have lowered a limit of the bucket, or have made one suspected. Its requests are then paced, so that
-// the next refusal comes before many more are sent.
+// guessed reports whether refusals have lowered a limit of the bucket, or raised a suspicion. Its requests are
+// then paced, so that few are in flight when the next refusal comes.
 func (b *bucket) guessed(limits []driver.Limit, now time.Time) (lowered, suspected bool) {
 	for _, l := range limits {
 		low := b.known(sash.Limit{Window: time.Duration(l.Window) * time.Microsecond, Period: l.Period}).held
@@ -128,7 +128,7 @@ func (b *bucket) guessed(limits []driver.Limit, now time.Time) (lowered, suspect
 	return lowered, suspected
 }
 
-// hold holds a limit at a level, if that is lower or nothing is known, and reports whether it is lower.
+// hold holds a limit at a level if that is lower or if none is held, and reports whether the limit is now lower.
 func (b *bucket) hold(l sash.Limit, low level, now time.Time) bool {
 	known := b.known(l)
 	there := !known.held.risen(now)
@@ -157,8 +157,8 @@ func (c *buckets) lowered(admitted *admission) bool {
 	return false
 }
 
-// The store keeps a level for the other processes as a cool-down under a key of its own, and a suspicion as a guessed one. Its length is
-// that of the level, in whole seconds; the microseconds beyond are the level in millionths of the limit.
+// The store keeps a level for other processes as a cool-down under its own key, and a suspicion as a guessed cool-down. The whole
+// seconds of its length are the length of the level. The remaining microseconds are the level in millionths of the limit.
 const millionths = 1_000_000
 
 func (t *Transport) levelKey(key string, l sash.Limit) string {
@@ -185,8 +185,8 @@ func (t *Transport) readLevel(ctx context.Context, key string, l sash.Limit, now
 	return low, true
 }
 
-// learnFull learns from an unexplained refusal that a window is full, and writes that to the store for the other processes. If the store
-// fails, each process learns from its own refusals.
+// learnFull learns from an unexplained refusal that a window is full, and writes this to the store for the
+// other processes. If the store fails, each process learns from its own refusals.
 func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.LimitResult, wanted pause, sent, now time.Time) {
 	l, low, ok := t.known.refused(call, counted, wanted, sent, now)
 	if !ok || !t.cools {
@@ -199,8 +199,8 @@ func (t *Transport) learnFull(req *http.Request, call Call, counted []sash.Limit
 	_, _ = t.cool(ctx, t.levelKey(call.Key, l), driver.CoolDown{Length: length, Guessed: low.suspected})
 }
 
-// listen looks in the store for levels that other processes have learnt, and reports whether one is lower than this process knew. A look
-// after a charge makes the request late, so a booked call looks only after a cool-down, and the others do so regularly.
+// listen looks in the store for levels that other processes have learnt, and reports whether one is lower than this process knew.
+// A look after the charge delays the request. So a booked call looks only after a cool-down, and other calls look regularly.
 func (t *Transport) listen(ctx context.Context, subjects []sash.Subject, regularly bool) (lower bool) {
 	for _, s := range subjects {
 		began := time.Now()
@@ -218,7 +218,7 @@ func (t *Transport) listen(ctx context.Context, subjects []sash.Subject, regular
 				t.known.mu.Unlock()
 			}
 		}
-		t.known.lock(s.Key).looked = began // until then other calls look too, so that none starts without what is found
+		t.known.lock(s.Key).looked = began // set last: until then other calls look too, and none starts without these levels
 		t.known.mu.Unlock()
 	}
 	return lower

@@ -12,14 +12,14 @@ import (
 	"example.com/sash"
 )
 
-// A holder holds the slot of one attempt. Nil holds none.
+// A holder holds the slot of one attempt. A nil holder holds none.
 type holder struct {
 	slot  *sash.Slot // nil when the store was unavailable
 	taken time.Time
 }
 
-// withSlot sends a request once, as attempt does, and holds a slot from before the decision until the response's body has ended.
-// It takes the slot first, so that the request is sent as soon as it is charged.
+// withSlot sends a request once, like attempt, and holds a slot until the response's body has ended. It takes
+// the slot before the decision, so that the request is sent as soon as it is charged.
 func (t *Transport) withSlot(req *http.Request, call Call, patience time.Duration) (*http.Response, Call, pause, error) {
 	if t.slots == nil {
 		return t.attempt(req, call, patience)
@@ -67,7 +67,7 @@ func (t *Transport) slot(req *http.Request, call Call, patience time.Duration) (
 	return slot, t.tolerate(req, call, err)
 }
 
-// begin restarts the hold time for a request that has waited since it took its slot. If that has run out, it takes another slot.
+// begin restarts the hold time when a request is sent, if it has waited with its slot. If the slot has expired, it takes another.
 func (t *Transport) begin(req *http.Request, call Call) (err error) {
 	h := call.holder
 	if h == nil || h.slot == nil || time.Since(h.taken) < time.Second {
@@ -80,14 +80,14 @@ func (t *Transport) begin(req *http.Request, call Call) (err error) {
 	return nil
 }
 
-// end gives the slot back with a round trip, of a second at most. If the store fails the slot stays taken for its Window.
+// end gives the slot back, and waits at most a second. If the store fails, the slot stays taken for its Window.
 func (h *holder) end() {
 	if h.slot != nil {
 		_ = h.slot.Release(context.Background())
 	}
 }
 
-// An endingBody calls end when it has been read to its end, has failed or is closed.
+// An endingBody calls end when the body has been read to its end, has failed or is closed.
 type endingBody struct {
 	io.ReadCloser
 	end func()

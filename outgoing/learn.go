@@ -10,10 +10,10 @@ import (
 	"example.com/sash"
 )
 
-// levels are what responses have lowered one limit to. A zero level is none.
+// levels are the values to which responses have lowered one limit. A zero level lowers nothing.
 type levels struct {
-	fallen level // because fields report less left than the store: it rises at once, by the limit's units per window
-	held   level // because of refusals, and of limits that fields state: see held.go
+	fallen level // from fields that report less left than the store: it rises at once, by the limit's units per window
+	held   level // from refusals, and from limits that fields state: see held.go
 }
 
 // A level is at units until at, and then rises by the limit's units per span. A suspicion lasts until at and lowers nothing.
@@ -33,7 +33,7 @@ type window struct {
 
 func (b *bucket) known(l sash.Limit) levels { return b.levels[window{l.Window, l.Period}] }
 
-// learn sets the levels of a limit, and drops all that have risen: a route may return other limits for each call.
+// learn sets the levels of a limit. It drops all levels that have risen, because a route may return other limits for each call.
 func (b *bucket) learn(l sash.Limit, known levels, now time.Time) {
 	if b.levels == nil {
 		b.levels = map[window]levels{}
@@ -44,7 +44,7 @@ func (b *bucket) learn(l sash.Limit, known levels, now time.Time) {
 	b.keep(known.held.ends())
 }
 
-// span returns the length of a limit's window; for a calendar limit roughly.
+// span returns the length of a limit's window, and an approximate length for a calendar limit.
 func span(l sash.Limit) time.Duration {
 	switch l.Period {
 	case sash.CalendarHour:
@@ -66,7 +66,7 @@ func (c level) ends() time.Time {
 	return c.at.Add(c.span)
 }
 
-// rises returns the time in which a share of the level rises by that many units.
+// rises returns the time until a share of the level has risen by the given units.
 func (c level) rises(units int64, whole sash.Limit, percent int, now time.Time) time.Duration {
 	perSpan := float64(whole.Units*int64(percent)) / 100
 	return max(c.at.Sub(now), 0) + max(time.Duration(float64(units)*float64(c.span)/perSpan), time.Millisecond)
@@ -88,8 +88,8 @@ func (b *bucket) lowest(l sash.Limit, now time.Time) (lowest level, lower bool) 
 	return known.fallen, known.fallen.lowers(now)
 }
 
-// apply returns a bucket's limits, lowered to their levels and to the share of the call's class, and the time until the levels have room
-// for the cost. Rises is the time until a level is gone, or math.MaxInt64: nothing is booked farther ahead under lowered limits.
+// apply returns a bucket's limits, lowered to their levels and to the share of the call's class, and the wait until the levels
+// have room for the cost. Rises is the time until a level is gone, or math.MaxInt64. No call is booked later than that.
 func (c *buckets) apply(s sash.Subject, percent int, now time.Time) (limits []sash.Limit, wait, rises time.Duration) {
 	limits, rises = make([]sash.Limit, len(s.Limits)), math.MaxInt64
 	b := c.lock(s.Key)
@@ -111,15 +111,15 @@ func (c *buckets) apply(s sash.Subject, percent int, now time.Time) (limits []sa
 	return limits, wait, rises
 }
 
-// room returns how long a refused call has to wait. For each limit that refused it that is until charges have left the window or its level
-// has risen by the missing units, whichever is first. Results name buckets with the prefix.
+// room returns how long a refused call has to wait. Each limit that refused it has room when charges have left
+// the window, or when its level has risen by the missing units. Keys in results begin with the prefix.
 func (c *buckets) room(call Call, subjects []sash.Subject, res sash.Result, prefix string) (wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	refused, now := res.Limits(), time.Now()
 	for i, s := range subjects {
 		if len(refused) < len(s.Limits) || refused[0].Key != prefix+s.Key {
-			continue // a store that charges one after the other reports only the subject that refused
+			continue // a store that charges one subject after the other reports only the one that refused
 		}
 		b := c.at(s.Key, now)
 		for j, whole := range s.Limits {
@@ -153,8 +153,8 @@ func (c *buckets) sent(key string) int64 {
 	return b.sent
 }
 
-// learn compares the units that the API reports as left with those that the store counted when it admitted the call and those that this
-// process has charged since, without the call's own: the API may or may not have counted these when it answered.
+// learn compares what the API reports as left with the store's count at the admission of the call plus the units that this process has
+// charged since. It leaves the call's own units out of the latter, since the API may not have counted them when it answered.
 func (c *buckets) learn(call Call, counted []sash.LimitResult, quotas []quota, now time.Time) {
 	b := c.lock(call.Key)
 	defer c.mu.Unlock()
@@ -180,7 +180,7 @@ func (c *buckets) learn(call Call, counted []sash.LimitResult, quotas []quota, n
 	}
 }
 
-// describes reports whether a quota is that of a limit: by its window, by its units, or because there is no other limit.
+// describes reports whether a quota is about a limit: it has the same window or the same units, or there is no other limit.
 func describes(q quota, l sash.Limit, call Call) bool {
 	switch {
 	case q.unit != call.Unit:
@@ -191,8 +191,8 @@ func describes(q quota, l sash.Limit, call Call) bool {
 	return len(call.Limits) == 1 || q.limit == l.Units
 }
 
-// explained reports whether fields explain a refusal: a limit of the call has nothing left, or each limit has room, so the
-// reason is another one. Fields of a quota with other units, such as that of a day, say neither.
+// explained reports whether fields explain a refusal: a limit of the call has nothing left, or each limit has
+// room, so the reason is another one. Fields of a quota with other units, such as that of a day, say neither.
 func explained(call Call, quotas []quota) bool {
 	room := 0
 	for _, l := range call.Limits {

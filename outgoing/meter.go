@@ -14,7 +14,7 @@ import (
 
 // A Usage is the tokens that a response reports.
 type Usage struct {
-	Input, Output         int64 // tokens of the prompt, with cached ones, and of the answer, with thoughts
+	Input, Output         int64 // tokens of the prompt, including cached ones, and of the answer, including thoughts
 	CacheRead, CacheWrite int64 // parts of Input. If a limit does not count tokens read from a cache, settle Total - CacheRead
 	Found, Final          bool  // whether a count above zero was found, and whether no other count can follow
 }
@@ -22,11 +22,11 @@ type Usage struct {
 // Total returns Input + Output.
 func (u Usage) Total() int64 { return u.Input + u.Output }
 
-// usageObjects hold the counts: of whole answers, message_start, response.completed, Groq's last event, and Gemini.
+// usageObjects are the paths of the counts: in whole answers, message_start, response.completed, Groq's last event, and Gemini.
 var usageObjects = []string{"usage.", "message.usage.", "response.usage.", "x_groq.usage.", "usageMetadata."}
 
-// A format has the names of an API's counts. Input and output are sums. If the total exceeds both, the rest is output, since some APIs
-// leave thoughts out. Counts in a stream are cumulative, so the largest value of each is kept.
+// A format has the names of an API's counts. Input and output are sums. If the total exceeds both, the rest is
+// output, since some APIs leave thoughts out. Counts in a stream are cumulative, so the largest of each is kept.
 type format struct{ input, output, total, read, write string }
 
 var formats = []format{{ // OpenAI's chat, and most others
@@ -41,7 +41,7 @@ var formats = []format{{ // OpenAI's chat, and most others
 	read: "cachedContentTokenCount",
 }}
 
-// ends are the values that end a stream, or come with its last counts. Nil is any string.
+// ends are the values that end a stream or come with its last counts. Nil stands for any string.
 var ends = map[string][]string{
 	"":                           {`DONE`}, // of [DONE]
 	"type":                       {`"message_stop"`, `"response.completed"`, `"response.incomplete"`, `"response.failed"`},
@@ -50,17 +50,17 @@ var ends = map[string][]string{
 	"promptFeedback.blockReason": nil,
 }
 
-// A Meter finds the usage in a response's body, which is written to it in pieces of any length. The body is JSON, or server-sent events
-// with JSON, of OpenAI, Anthropic, Google, Bedrock or a compatible API, but not Amazon's binary event stream. OpenAI's chat API reports
-// usage in a stream only if the request sets include_usage in stream_options. A Meter keeps the names above the current value and its
-// first 256 bytes. The zero Meter is ready to use. It is safe for concurrent use.
+// A Meter finds the usage in a response's body, which the caller writes to it in pieces of any length. The body is JSON, or
+// server-sent events with JSON, from OpenAI, Anthropic, Google, Bedrock or a compatible API, but not Amazon's binary event
+// stream. OpenAI's chat API reports usage in a stream only if the request sets include_usage in stream_options. A Meter keeps the
+// names above the current value and its first 256 bytes. The zero Meter is ready to use. It is safe for concurrent use.
 type Meter struct {
 	mu     sync.Mutex // guards all
 	scan   scanner
 	counts map[string]int64 // by plain name
 	events bool             // the body is server-sent events
 	line   int              // matched bytes of "data:" in the current line, -1 in another field
-	ending bool             // the current JSON has a value of ends
+	ending bool             // the current JSON has one of the values in ends
 	ended  bool
 }
 
@@ -112,8 +112,8 @@ func (m *Meter) value(path, text []byte) {
 
 func (m *Meter) end(object bool) { m.ended = m.ended || m.ending || object && !m.events }
 
-// Usage returns what the body has reported so far. It is final at the end of a JSON object, and in a stream after the last
-// event that the API sends.
+// Usage returns what the body has reported so far. It is final at the end of a JSON object, and in a stream
+// after the last event that the API sends.
 func (m *Meter) Usage() (u Usage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,20 +135,20 @@ func (m *Meter) Usage() (u Usage) {
 	return u
 }
 
-// MeterBody wraps the body of a response without changing what it reads, and calls done once with its usage: when the body has
-// been read to its end, fails, or is closed.
+// MeterBody wraps the body of a response without changing its bytes. It calls done once with the usage: when
+// the body has been read to its end, has failed or is closed.
 func MeterBody(body io.ReadCloser, done func(Usage)) io.ReadCloser {
 	meter := new(Meter)
 	return endingBody{readCloser{io.TeeReader(body, meter), body}, sync.OnceFunc(func() { done(meter.Usage()) })}
 }
 
-// Limits of a scanner: levels of arrays and objects, and bytes of a name or a value.
+// The limits of a scanner: levels of arrays and objects, and bytes of a name or a value.
 const deepest, longest = 128, 256
 
-// A scanner reads JSON byte by byte. It does not validate: of invalid JSON it may report anything.
+// A scanner reads JSON byte by byte. It does not validate: for invalid JSON it may report anything.
 type scanner struct {
-	// value is called with each array and object when it begins, as "[" or "{", and with each other value when it ends, in
-	// quotes if it is a string. The path is the names above it, joined by dots.
+	// value is called when an array or object begins, with "[" or "{", and when any other value ends. A string
+	// is in quotes. The path is the names above the value, joined by dots.
 	value func(path, text []byte)
 	end   func(object bool) // called when an array or object at the top ends
 
@@ -189,7 +189,7 @@ func (s *scanner) next(c byte) {
 	}
 }
 
-// within reads the bytes of a string before its next quote or backslash, as next does one by one, and returns their number.
+// within consumes the bytes of a string up to the next quote or backslash, and returns their number. next handles single bytes.
 func (s *scanner) within(p []byte) int {
 	if s.in != '"' || s.escaped {
 		return 0
@@ -199,7 +199,7 @@ func (s *scanner) within(p []byte) int {
 	return n
 }
 
-// hold appends to the current name or value. If that is too long, its last byte is replaced, and it equals no known one.
+// hold appends to the current name or value. If that is too long, it replaces the last byte: no known name has that length.
 func (s *scanner) hold(c byte) { s.text = append(s.text[:min(len(s.text), longest-1)], c) }
 
 // ended handles a complete name or value. Question marks replace dots in names and stand for an empty name.
@@ -243,9 +243,9 @@ func (s *scanner) punctuation(c byte) {
 	}
 }
 
-// count returns the number of tokens in a value: a whole number that is not negative, and at most 2^31.
+// count returns the number of tokens in a value: a non-negative whole number of at most 2^31.
 func count(text []byte) (n int64, ok bool) {
-	if text[0] < '0' || text[0] > '9' || len(text) == longest { // most values are no numbers, and an error is expensive
+	if text[0] < '0' || text[0] > '9' || len(text) == longest { // most values are not numbers, and an error is expensive
 		return 0, false
 	}
 	f, err := strconv.ParseFloat(string(text), 64)

@@ -17,30 +17,30 @@ import (
 	"example.com/sash"
 )
 
-// A Pool has credentials for one API, each with a quota of its own, such as the access tokens of a crawler. A [Call] with a Pool is
-// charged to the credential with the most room, or the first that has room, and the transport sets that on a copy of the request. A
-// response changes the limits and the cool-down of its credential alone. A Pool is immutable and safe for concurrent use: a program
-// whose credentials change makes a new one.
+// A Pool has credentials for one API, each with its own quota, such as the access tokens of a crawler. The transport charges a [Call] with
+// a Pool to the credential with the most room, or to the first with room, and sets the credential on a copy of the request. A response
+// changes the limits and the cool-down of its credential alone. A Pool is immutable and safe for concurrent use. To change credentials,
+// create a new Pool.
 //
-// All processes drop a credential that the API refuses, with 401 or with a 403 that another one does not get, for a minute, and for longer
-// if the API refuses it again. The request is sent with another one if its body can be sent again. When all are dropped the error is
-// [ErrCredentials]. No result, error, key in the store, printed Pool or Request of a response contains a credential.
+// All processes drop a credential for a minute when the API refuses it with 401, or with a 403 that another credential does not get.
+// Repeated refusals drop it for longer. If the transport can send the body again, it sends the request with another credential. If all are
+// dropped, the error is [ErrCredentials]. No result, error, key in the store, printed Pool or response's Request contains a credential.
 type Pool struct {
 	origin      string
 	credentials []credential
 	set         func(req *http.Request, credential string)
 }
 
-// A credential is one of a pool. Its name stands for it in keys.
+// A credential is one credential of a pool. Keys contain its name instead of the secret.
 type credential struct{ secret, name string }
 
-// NewPool returns a pool of 1 to [sash.MaxAny] credentials for the API at origin, such as "https://api.github.com". They are sent nowhere
-// else: a redirect to another scheme, host or port is followed without a credential and without a charge, and any other request to another
-// origin is an error. An error of NewPool gives the number of a wrong credential, and never contains one.
+// NewPool returns a pool of 1 to [sash.MaxAny] credentials for the API at origin, such as "https://api.github.com". The transport
+// sends them nowhere else: it follows a redirect to another scheme, host or port without a credential and without a charge, and
+// fails other requests to another origin. An error of NewPool gives the number of an invalid credential, but not its text.
 //
-// Keys in the store have the HMAC of a credential under hmacKey, at least 32 random bytes that all processes share: see [sash.Secret]. A
-// nil set sends "Authorization: Bearer" and the credential. Otherwise set puts it on a copy of the request, whose destination it must not
-// change:
+// Keys in the store contain the HMAC of a credential under hmacKey, at least 32 random bytes that all processes share: see
+// [sash.Secret]. A nil set sends "Authorization: Bearer" and the credential. Otherwise set adds it to a copy of the request, and
+// must not change the destination:
 //
 //	func(req *http.Request, credential string) { req.Header.Set("X-Api-Key", credential) }
 func NewPool(origin string, hmacKey []byte, credentials []string, set func(req *http.Request, credential string)) (*Pool, error) {
@@ -71,7 +71,7 @@ func NewPool(origin string, hmacKey []byte, credentials []string, set func(req *
 	return p, nil
 }
 
-// checkCredential returns an error for what a header field cannot hold. A line break would begin another field.
+// checkCredential returns an error for text that a header field cannot hold. A line break would begin another field.
 func checkCredential(secret string) error {
 	if secret == "" {
 		return errors.New("is empty")
@@ -104,12 +104,12 @@ func (p *Pool) sign(req *http.Request, c *credential) *http.Request {
 	return signed
 }
 
-// Format prints how many credentials there are, whatever the verb.
+// Format prints the number of credentials, whatever the verb.
 func (p Pool) Format(f fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(f, "pool of %d credentials for %s", len(p.credentials), p.origin)
 }
 
-// A hiddenError is an error whose text had a credential. Its parts may have it too, so a function holds them, which no verb prints.
+// A hiddenError hides an error whose text had a credential. It keeps the error in a function, whose result no verb prints.
 type hiddenError struct {
 	text string
 	is   func(target error) bool
@@ -118,8 +118,8 @@ type hiddenError struct {
 func (e *hiddenError) Error() string        { return e.text }
 func (e *hiddenError) Is(target error) bool { return e.is(target) }
 
-// hide removes the credential from an error: a transport behind this one may describe its request. It replaces the credential, and each
-// value of the signed request that has it, plain and escaped.
+// hide removes the credential from an error, because the base transport may describe its request. It replaces
+// the credential, and each value of the signed request that contains it, plain and escaped.
 func (c *credential) hide(err error, req, signed *http.Request) error {
 	secrets := []string{c.secret}
 	collect := func(before, after map[string][]string) {
@@ -129,7 +129,7 @@ func (c *credential) hide(err error, req, signed *http.Request) error {
 					continue
 				}
 				for _, s := range []string{value, value[strings.IndexByte(value, ' ')+1:]} { // "Basic" and the rest
-					if len(s) >= 4 { // shorter ones are in any text
+					if len(s) >= 4 { // shorter ones occur in any text
 						secrets = append(secrets, s)
 					}
 				}
@@ -154,10 +154,10 @@ func (c *credential) hide(err error, req, signed *http.Request) error {
 	return &hiddenError{text, func(target error) bool { return errors.Is(err, target) }}
 }
 
-// firstDrop is how long a credential is dropped when the API refuses it for the first time. It grows as a cool-down does.
+// firstDrop is how long a credential is dropped at its first refusal. The time grows as a cool-down does.
 const firstDrop = time.Minute
 
-// tries are the outcomes of one request's attempts with credentials of a pool.
+// tries records the outcomes of one request's attempts with credentials of a pool.
 type tries struct {
 	refused []*credential // those that the API has refused for this request
 	suspect *Call         // the call whose credential got a 403, which may be about the request
@@ -182,8 +182,8 @@ func (c *Call) slotKey() string {
 	return c.Key
 }
 
-// untried returns the call with each credential that neither is dropped, as far as this process knows, nor was refused for this request.
-// Back is the time until one is tried again.
+// untried returns the call once for each credential that this process does not know to be dropped and that the
+// API has not refused for this request. Back is the time until a dropped credential is tried again.
 func (t *Transport) untried(call *Call) (calls []Call, back time.Duration) {
 	for i := range call.Pool.credentials {
 		one := call.with(&call.Pool.credentials[i])
@@ -196,8 +196,8 @@ func (t *Transport) untried(call *Call) (calls []Call, back time.Duration) {
 	return calls, cmp.Or(back, firstDrop)
 }
 
-// usableOf returns the calls with credentials that do not cool down, and the shortest wait for one that does. If all are dropped or have
-// been tried the error is [ErrCredentials].
+// usableOf returns the calls whose credentials do not cool down, and the shortest cool-down of the others. If
+// all credentials are dropped or have been tried, the error is [ErrCredentials].
 func (t *Transport) usableOf(call *Call) (choice, *refusal, error) {
 	now, out, cooling := time.Now(), choice{rises: math.MaxInt64}, &refusal{}
 	calls, back := t.untried(call)
@@ -215,7 +215,7 @@ func (t *Transport) usableOf(call *Call) (choice, *refusal, error) {
 			continue
 		}
 		if n := len(out.subjects); n > 0 && slices.Equal(limits, out.subjects[n-1].Limits) {
-			limits = out.subjects[n-1].Limits // the limiter checks the same limits once
+			limits = out.subjects[n-1].Limits // the limiter checks equal limits once
 		}
 		whole.Limits = limits
 		out.calls, out.subjects, out.rises = append(out.calls, one), append(out.subjects, whole), min(out.rises, rises)
@@ -238,13 +238,13 @@ func (t *Transport) uncounted(call Call) (Call, error) {
 	return choice.calls[rand.IntN(len(choice.calls))], nil
 }
 
-// denied reports whether a response refuses the credential: a 401, or a 403 that is no refusal because of a limit.
+// denied reports whether a response refuses the credential: a 401, or a 403 that does not refuse because of a limit.
 func (c *Call) denied(res *http.Response, wanted pause) bool {
 	return c.Pool != nil && !wanted.refused && (res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden)
 }
 
 // another drops a credential that the API refuses, and reports whether to send the request with another one. A 403 may be about the
-// request: if another credential gets one too, neither is dropped. If the request cannot be sent again, the credential is dropped at once.
+// request: if another credential gets one too, neither is dropped. If the request cannot be sent again, its credential is dropped at once.
 func (t *Transport) another(req *http.Request, used Call, res *http.Response, wanted pause) bool {
 	if used.Pool == nil {
 		return false
@@ -270,7 +270,7 @@ func (t *Transport) another(req *http.Request, used Call, res *http.Response, wa
 	return again
 }
 
-// resendable reports whether a request that the API has refused can be sent again: whatever it asks for, nothing was done.
+// resendable reports whether a refused request can be sent again. Its method does not matter, because the API did nothing.
 func resendable(req *http.Request) bool {
 	return req.Body == nil || req.Body == http.NoBody || req.GetBody != nil
 }

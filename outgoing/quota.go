@@ -27,8 +27,8 @@ type quota struct {
 	hasReset     bool
 }
 
-// read returns the quotas that a response's fields describe. It ignores malformed fields, and clamps numbers that no limit can have. Times
-// are measured from the response's Date, or from now if it has none.
+// read returns the quotas that a response's fields describe. It ignores malformed fields and clamps numbers
+// that exceed any limit. It measures times from the response's Date, or from now without a Date.
 func (p *Profile) read(h http.Header, now time.Time) []quota {
 	now = dateOf(h, now)
 	quotas := readRateLimit(h, now)
@@ -48,7 +48,7 @@ func (p *Profile) read(h http.Header, now time.Time) []quota {
 
 func (f *QuotaFields) read(h http.Header, now time.Time) (quota, bool) {
 	q := quota{unit: cmp.Or(f.Unit, unitRequests)}
-	first, inLimit, _ := strings.Cut(get(h, f.Limit), ",") // drafts before 06 have the policies in it: "100, 100;w=60"
+	first, inLimit, _ := strings.Cut(get(h, f.Limit), ",") // drafts before 06 put the policies in it: "100, 100;w=60"
 	if n, ok := number(first); ok {
 		q.limit = units(n)
 		q.window = cmp.Or(windowFor(q.limit, policies([]string{inLimit})), windowFor(q.limit, policies(lines(h, "RateLimit-Policy"))))
@@ -72,7 +72,7 @@ func (q *quota) setRemaining(n float64, ok bool) {
 	}
 }
 
-// longestField is the length of the longest field that is read: descriptions of quotas are short, and longer fields only cost time.
+// longestField is the length of the longest field that is read. Descriptions of quotas are short, and longer fields only cost time.
 const longestField = 16 << 10
 
 // get returns a field's first line, or "" when it is absent or too long.
@@ -114,7 +114,7 @@ func dateOf(h http.Header, now time.Time) time.Time {
 	return now
 }
 
-// resetOf returns the time until a reset, which is given as a time or a delay: see [QuotaFields]. For one in the past it is zero.
+// resetOf returns the time until a reset, given as a time or a delay: see [QuotaFields]. It is zero for a time in the past.
 func resetOf(s string, now time.Time) (time.Duration, bool) {
 	if s == "" {
 		return 0, false
@@ -141,16 +141,16 @@ func resetOf(s string, now time.Time) (time.Duration, bool) {
 	return 0, false
 }
 
-// retryAfter reads Retry-After: seconds, in some servers with a fraction, or a date.
+// retryAfter reads Retry-After: a date, or seconds, to which some servers add a fraction.
 func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	after := get(h, "Retry-After")
 	if n, ok := number(after); ok {
-		return seconds(n), true // as its definition says, however many
+		return seconds(n), true // as the field's definition says, however many
 	}
 	return resetOf(after, dateOf(h, now))
 }
 
-// seconds returns a duration of whole milliseconds. It rounds away the error of a float of Unix seconds.
+// seconds returns a duration of whole milliseconds. Rounding removes the error of Unix seconds in floating point.
 func seconds(n float64) time.Duration {
 	n = min(max(n, 0), sash.MaxWindow.Seconds())
 	return time.Duration(n*1e6+0.5) / 1000 * time.Millisecond
@@ -158,8 +158,8 @@ func seconds(n float64) time.Duration {
 
 func clamp(d time.Duration) time.Duration { return min(max(d, 0), sash.MaxWindow) }
 
-// readRateLimit reads RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers: lists of
-// named quotas (drafts 08 to 11), and one nameless quota (draft 07). Their syntax differs.
+// readRateLimit reads RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers: lists of named
+// quotas (drafts 08 to 11), or one quota without a name (draft 07). Their syntax differs.
 func readRateLimit(h http.Header, now time.Time) (quotas []quota) {
 	list, all := lines(h, "RateLimit"), policies(lines(h, "RateLimit-Policy"))
 	for _, item := range items(list) { // "name";r=50;t=30; a branch of the draft calls them a and w
@@ -179,7 +179,7 @@ func readRateLimit(h http.Header, now time.Time) (quotas []quota) {
 		quotas = append(quotas, q)
 	}
 	if dict, err := httpsfv.UnmarshalDictionary(list); err == nil && len(quotas) == 0 {
-		// limit=100, remaining=50, reset=30: the fields of draft 06 in one.
+		// These are the fields of draft 06 in one: limit=100, remaining=50, reset=30.
 		older := http.Header{"Ratelimit-Policy": h.Values("RateLimit-Policy")}
 		for _, name := range dict.Names() {
 			member, _ := dict.Get(name)
@@ -229,7 +229,7 @@ func windowFor(limit int64, policies []quota) time.Duration {
 	return 0
 }
 
-// items returns the members of a List that are Items; none if it is malformed.
+// items returns the members of a List that are Items, or none if the List is malformed.
 func items(lines []string) (all []httpsfv.Item) {
 	list, _ := httpsfv.UnmarshalList(lines)
 	for _, member := range list {
@@ -240,7 +240,7 @@ func items(lines []string) (all []httpsfv.Item) {
 	return all
 }
 
-// integer returns the first of the parameters that is a whole number and not negative.
+// integer returns the first of the named parameters that is a non-negative whole number.
 func integer(params *httpsfv.Params, names ...string) (int64, bool) {
 	for _, name := range names {
 		if v, ok := params.Get(name); ok {

@@ -71,8 +71,8 @@ func (p *Profile) untilReset(now time.Time) time.Duration {
 	return time.UnixMicro(end).Sub(now)
 }
 
-// A CoolDownError means that a request was not sent, because the API has asked this or another process to stay away, or has less left than
-// it costs. It is [sash.ErrLimited]. An http.Client wraps it in a *url.Error: use errors.As.
+// A CoolDownError means that a request was not sent: the API has asked its callers to stop, or has less left
+// than the request costs. It is [sash.ErrLimited]. An http.Client wraps it in a *url.Error: use errors.As.
 type CoolDownError struct {
 	// Key is the bucket or the account, see [Call].
 	Key string
@@ -100,27 +100,27 @@ func (e *CoolDownError) Is(target error) bool { return target == sash.ErrLimited
 // Unwrap returns the cause.
 func (e *CoolDownError) Unwrap() error { return e.Cause }
 
-// ErrMaxWait is the cause of a refusal whose wait is longer than [Options].MaxWait.
+// ErrMaxWait is the cause of a refusal whose wait would exceed [Options].MaxWait.
 var ErrMaxWait = errors.New("outgoing: the wait is longer than MaxWait")
 
-// ErrCredentials is the cause of a refusal when the API has refused all credentials of a call's [Pool]. The error's
-// RetryAfter is when one of them is tried again.
+// ErrCredentials is the cause of a refusal when the API has refused all credentials of a call's [Pool]. The
+// error's RetryAfter is the time until one of them is tried again.
 var ErrCredentials = errors.New("outgoing: the API has refused all credentials of the pool, with 401 or 403")
 
-// Retries says which responses are retried: 429, its equivalents in the profile, and 503. That is for GET, HEAD, OPTIONS, TRACE, PUT and
-// DELETE, and for others with an Idempotency-Key field, if GetBody returns their body. Each retry is charged like the first attempt and
-// waits for room, under Options.Refuse for at most MaxRetryAfter. If the context's deadline leaves no time for a retry, the response is
-// returned.
+// Retries says which responses are retried: 429, its equivalents in the profile, and 503. The transport retries GET,
+// HEAD, OPTIONS, TRACE, PUT and DELETE, and other methods with an Idempotency-Key field, if GetBody returns the body.
+// Each retry is charged like the first attempt and waits for room, under Options.Refuse for at most MaxRetryAfter. If
+// the context's deadline leaves no time for a retry, the transport returns the response.
 type Retries struct {
-	// Most is the most retries of one request. Zero is none. Retry n = 1, 2, ... comes after the response's Retry-After and a random
-	// part of half a second times 2^(n-1), 30 s at most.
+	// Most is the most retries of one request. Zero is none. Retry n = 1, 2, ... waits for the response's
+	// Retry-After plus a random part of half a second times 2^(n-1), 30 s at most.
 	Most int
-	// MaxRetryAfter is the longest Retry-After or reset to wait for; a response with a longer one is returned. Zero is a minute.
+	// MaxRetryAfter is the longest Retry-After or reset to wait for. A response with a longer one is returned. Zero is a minute.
 	MaxRetryAfter time.Duration
 }
 
-// The delays of retries, and the retries that each request earns, after a few that are free: an API that refuses everything
-// gets a tenth more requests, not Most times more.
+// These are the delays of retries, and the budget: a few free retries, and a part of one for each request. So
+// an API that refuses everything gets a tenth more requests, not Most times more.
 const (
 	retryBase     = 500 * time.Millisecond
 	retryMost     = 30 * time.Second
@@ -128,7 +128,7 @@ const (
 	freeRetries   = 10
 )
 
-// retry reports whether to retry after a response, and after how long. A retry takes one from the budget.
+// retry reports whether and after what delay to retry. A retry takes one from the budget.
 func (t *Transport) retry(req *http.Request, res *http.Response, wanted pause, attempt int) (time.Duration, bool) {
 	r := &t.opts.Retries
 	if attempt >= r.Most || !repeatable(req) {
@@ -157,7 +157,7 @@ func repeatable(req *http.Request) bool {
 	return req.Header.Get("Idempotency-Key") != ""
 }
 
-// rewound returns the request with its body from the start. A transport must not change the request itself.
+// rewound returns a copy of the request with its body at the start. A transport must not change the request itself.
 func rewound(req *http.Request) (*http.Request, error) {
 	again := req.Clone(req.Context())
 	if req.GetBody == nil {
@@ -177,7 +177,7 @@ type budget struct {
 	left float64 // guarded by mu
 }
 
-// add adds retries, or takes them if the number is negative, and reports whether there were enough.
+// add adds retries, or takes them if the number is negative. It reports whether there were enough.
 func (b *budget) add(retries float64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -23,42 +23,42 @@ const longestDay = 25 * time.Hour
 type Options struct {
 	// Base sends the requests. Nil is http.DefaultTransport.
 	Base http.RoundTripper
-	// Refuse fails a request at once when a limit has no room. By default it waits for its turn, in the order in which the requests of
-	// all processes were made. It fails at once if its turn comes after the context's deadline or MaxWait.
+	// Refuse fails a request at once when a limit has no room. By default, a request waits for its turn, in the order in
+	// which all processes made their requests. It fails at once if its turn comes after the context's deadline or MaxWait.
 	Refuse bool
-	// MaxWait is the longest that a request waits for room before one attempt. Zero is as long as the context allows.
+	// MaxWait is the longest time that a request waits for room before one attempt. Zero is as long as the context allows.
 	MaxWait time.Duration
-	// Spread is the most by which two requests can differ in the time from their charge in the store to their arrival at the API. Windows
-	// in the store are longer by it, so that limits hold at the API. Zero learns it for each bucket from how long requests take: at first
-	// a tenth of the window, a second at most; later at most a quarter of the window, two seconds at most. Negative is none. Calendar
-	// limits and approximate algorithms have none.
+	// Spread is the most by which two requests can differ in their time from the charge in the store to the arrival at the
+	// API. It lengthens windows in the store, so that limits hold at the API. Zero means to learn it for each bucket from
+	// how long requests take. It is first a tenth of the window, a second at most, and later at most a quarter of the
+	// window and two seconds. Negative is none. It does not apply to calendar limits and approximate algorithms.
 	Spread time.Duration
-	// InFlight limits the requests of a bucket that are in flight at once, over all processes. Units is their number, and Window the
-	// longest time that one takes, such as sash.Every(100, 10*time.Minute). A request takes a slot before it asks for room, and gives it
-	// back, with a round trip, when its response's body ends or is closed. The Window restarts when the request is sent, if the store can
-	// extend slots. Requests count by the Account of their call, or else its Key; the credentials of a Pool count together. The zero
-	// Limit is none.
+	// InFlight limits how many requests of a bucket are in flight at once, over all processes. Units is their number,
+	// and Window the longest time that one takes, such as sash.Every(100, 10*time.Minute). A request takes a slot
+	// before it asks for room. It gives it back, with a round trip, when its response's body ends or is closed. The
+	// Window restarts when the request is sent, if the store can extend slots. Requests count by their call's
+	// Account, or else by its Key. The credentials of a Pool count together. The zero Limit is none.
 	InFlight sash.Limit
 	// Prefix keeps the keys of one part of an application apart, as in [sash.Options].
 	Prefix string
 	// Algorithm says how windows are counted. Zero is sash.SlidingLog.
 	Algorithm sash.Algorithm
-	// Resolution is the step of sash.SlidingBuckets. Zero otherwise.
+	// Resolution is the step of sash.SlidingBuckets. It is zero otherwise.
 	Resolution time.Duration
 	// Observer is called with each decision, as in [sash.Options]. Nil is none.
 	Observer sash.Observer
 	// Profile says how the API describes its quotas. The zero Profile reads the usual fields.
 	Profile Profile
-	// KeepLimits makes an unexplained refusal a cool-down and nothing else. Otherwise refusals that agree lower a limit for a time: see
-	// What it learns in the documentation of this package. Fields that state a lower limit always lower it.
+	// KeepLimits means that an unexplained refusal only begins a cool-down. Otherwise refusals that agree also lower a limit for
+	// a time: see What it learns in the documentation of this package. Fields that state a lower limit always lower it.
 	KeepLimits bool
-	// MaxCoolDown is the longest cool-down, whatever the API asks for: a second to 25 hours, the same in all processes. Zero is an hour,
-	// or 25 hours, the longest day, if the Profile says that quotas are reset each day or month.
+	// MaxCoolDown is the longest cool-down, whatever the API asks for: a second to 25 hours, the same in all processes.
+	// Zero is an hour, or 25 hours, the longest day, if the Profile says that quotas are reset each day or month.
 	MaxCoolDown time.Duration
 	// Retries says which responses are retried. The zero value is none.
 	Retries Retries
-	// Unavailable decides on a request when the store fails: nil sends it without a charge, and an error is returned to the caller. A nil
-	// Unavailable returns the store's error, which is sash.ErrUnavailable.
+	// Unavailable decides about a request when the store fails. If it returns nil, the transport sends the request without a
+	// charge; otherwise RoundTrip returns the error. A nil Unavailable returns the store's error, which is sash.ErrUnavailable.
 	Unavailable func(req *http.Request, call Call, err error) error
 }
 
@@ -77,9 +77,9 @@ type Transport struct {
 	budget  budget
 }
 
-// New returns a transport that charges requests to store. The limits, at least one, apply to each bucket whose Call has none of its own.
-// A nil opts is the default. The error is [sash.ErrInvalidLimit], [sash.ErrInvalidKey] for a nil route, as [Everything] returns for an
-// invalid key, or says which option is wrong. New does no I/O. It panics if store is nil.
+// New returns a transport that charges requests to store. The limits, at least one, apply to each bucket whose Call has
+// none. A nil opts is the default. The error is [sash.ErrInvalidLimit], or names the invalid option. For a nil route, which
+// [Everything] returns for an invalid key, it is [sash.ErrInvalidKey]. New does no I/O. It panics if store is nil.
 func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (*Transport, error) {
 	if driver.Nil(store) {
 		panic("outgoing: New needs a store, such as memstore.New(nil)")
@@ -130,8 +130,8 @@ func New(store driver.Store, route Route, opts *Options, limits ...sash.Limit) (
 	return t, nil
 }
 
-// RoundTrip implements [http.RoundTripper]. Its own errors are [*sash.LimitedError], [*CoolDownError], [sash.ErrUnavailable] and others
-// of AllowAll, the route's and the context's. After one of them the request was not sent, or not sent again.
+// RoundTrip implements [http.RoundTripper]. Its own errors are [*sash.LimitedError], [*CoolDownError], [sash.ErrUnavailable], other
+// errors of AllowAll, and those of the route and the context. After one of them the request was not sent, or not sent again.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	call, err := t.route(req)
 	if errors.Is(err, ErrExempt) {
@@ -181,7 +181,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// attempt sends a request once, when there is room, and learns from the response. It returns the call as it was sent.
+// attempt sends a request once there is room, and learns from the response. It returns the call as it was sent.
 func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration) (*http.Response, Call, pause, error) {
 	admitted, err := t.admit(req, call, patience)
 	if err == nil {
@@ -232,7 +232,7 @@ func (t *Transport) attempt(req *http.Request, call Call, patience time.Duration
 	return res, call, wanted, nil
 }
 
-// send sends a request, with the credential of its call if that has one. The response does not contain it.
+// send sends a request with its call's credential, if any. The request in the response does not contain the credential.
 func (t *Transport) send(req *http.Request, call Call) (*http.Response, error) {
 	if call.credential == nil {
 		return t.base.RoundTrip(req)

@@ -1,5 +1,5 @@
-// Command sash-logs studies access logs: what limits would have done to their requests, and which limits to start with. Run
-// sash-logs --help.
+// Command sash-logs analyzes access logs. It reports what limits would have done to the requests, and suggests
+// limits to start with. Run sash-logs --help.
 package main
 
 import (

@@ -5,7 +5,7 @@ import (
 	"os"
 	_ "time/tzdata" // calendar limits name zones, and a small image has none
 
-	_ "golang.org/x/crypto/x509roots/fallback" // nor has it the certificates of public authorities
+	_ "golang.org/x/crypto/x509roots/fallback" // a small image has no certificates of public authorities either
 
 	"example.com/sash/service/internal/cli"
 )

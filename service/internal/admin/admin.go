@@ -1,7 +1,7 @@
 // Package admin is the service's port for operators. docs/admin.md has the endpoints.
 //
-// Counters and the configuration are open to everyone who reaches the port, as in Envoy's rate limit service.
-// What changes something or names users requires a token or a client's certificate, and is off without.
+// Anyone who reaches the port can read counters and the configuration, as in Envoy's rate limit service. Endpoints
+// that change something or name users require a token or a client certificate. They are off if neither is configured.
 package admin
 
 import (
@@ -32,7 +32,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// Loading is the outcome of the last loading of the configuration. It is safe for concurrent use.
+// Loading records the outcome of the last loading of the configuration. It is safe for concurrent use.
 type Loading struct {
 	last atomic.Pointer[attempt]
 }
@@ -42,12 +42,12 @@ type attempt struct {
 	err error
 }
 
-// Note records the outcome of loading the configuration; nil is a success.
+// Note records the outcome of loading the configuration. Nil is success.
 func (l *Loading) Note(err error) { l.last.Store(&attempt{time.Now(), err}) }
 
-// Options for New. What may be nil says so.
+// Options for New. A field may be nil only if its comment says so.
 type Options struct {
-	// Guard knows the callers with access.
+	// Guard identifies the callers with access.
 	Guard *Guard
 	// Stats counts decisions. It must observe the decider.
 	Stats *stats.Registry
@@ -154,8 +154,8 @@ func plain(w http.ResponseWriter) { w.Header().Set("Content-Type", "text/plain; 
 
 const timeout = 2 * time.Second
 
-// read reads a JSON body that names a subject. It requires the content type of JSON, which a form on a page of another
-// site cannot have. It answers a wrong request itself, and returns nil.
+// read reads a JSON body that names a subject. It requires the content type of JSON, which a form on another
+// site's page cannot send. It answers an invalid request itself, and then returns nil.
 func read[T any, P interface {
 	*T
 	Check() error
@@ -212,7 +212,7 @@ const contentPolicy = "default-src 'self'; base-uri 'none'; form-action 'self'; 
 //go:embed page
 var page embed.FS
 
-// kinds are the content types by extension: the machine's own table may label a script as text.
+// kinds are the content types by extension. The machine's own table may label a script as text.
 var kinds = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
@@ -237,7 +237,7 @@ func dashboard(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(content) // the client may have disconnected
 }
 
-// top is how many subjects of each order a snapshot has.
+// top is how many subjects a snapshot lists in each order.
 const top = 15
 
 func (h *handler) state(w http.ResponseWriter, r *http.Request) {
@@ -246,9 +246,9 @@ func (h *handler) state(w http.ResponseWriter, r *http.Request) {
 	answer := map[string]any{
 		"at": wire.Instant(snap.At), "since": wire.Instant(snap.Since), // when counting began
 		"authenticated": known, "requests": snap.Requests, "rules": snap.Rules, "store": h.storeState(known), "top": nil,
-		"latency": snap.Latency, // of the store, with the network and the queue in front of it
+		"latency": snap.Latency, // of the store, including the network and the queue in front of it
 	}
-	if known { // the subjects that request the most units, and those that are refused most
+	if known { // the subjects that request the most units, and those refused most often
 		units, since := h.Stats.Hottest(stats.ByUnits, top)
 		refused, _ := h.Stats.Hottest(stats.ByRefused, top)
 		answer["top"] = map[string]any{"since": wire.Instant(since), "units": units, "refused": refused}
@@ -256,8 +256,8 @@ func (h *handler) state(w http.ResponseWriter, r *http.Request) {
 	wire.Write(w, http.StatusOK, answer)
 }
 
-// storeState returns the state of the store, with free text only for a caller with access. What is not known is null, and a
-// home or a memory that there is not is absent.
+// storeState returns the state of the store, with free text only for a caller with access. Unknown values are
+// null. The keys of a home and a memory are absent if the store has none.
 func (h *handler) storeState(known bool) map[string]any {
 	report := h.Store()
 	stats := report.Stats

@@ -22,16 +22,16 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// A Guard identifies callers by their credentials. Make it with NewGuard. It is safe for concurrent use.
+// A Guard identifies callers by their credentials. Create it with NewGuard. It is safe for concurrent use.
 type Guard struct {
 	Access
 	guesses  *sash.Limiter // of wrong tokens
 	sessions sessions
-	cookie   string // the name of its cookie; browsers send those of all ports of a host to each
+	cookie   string // the name of its cookie; browsers send the cookies of all ports of a host to each port
 	log      throttle.Log
 }
 
-// NewGuard returns a Guard. Log receives wrong tokens, at most one a second; nil is slog.Default.
+// NewGuard returns a Guard. Log receives wrong tokens, at most one line a second; nil is slog.Default.
 func NewGuard(credentials Access, log *slog.Logger) *Guard {
 	return &Guard{Access: credentials, guesses: newGuesses(nil), cookie: "sash_admin_" + rand.Text()[:8], log: throttle.Log{To: log}}
 }
@@ -40,7 +40,7 @@ const needToken = "send the admin's token, as Authorization: Bearer TOKEN"
 
 type callerKey struct{}
 
-// identify refuses a request with a wrong token, whatever it asks for, and notes the caller of every other one for by.
+// identify refuses every request with a wrong token. For any other request it records the caller, whom by returns.
 func (g *Guard) identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		by := g.certificate(r)
@@ -54,8 +54,8 @@ func (g *Guard) identify(next http.Handler) http.Handler {
 	})
 }
 
-// by returns the name of a caller that has access, for the log, or "". It must have passed identify. A session may end
-// while its request goes on.
+// by returns the name of a caller that has access, for the log, or "". Call it only on requests that identify
+// has handled. A session may end while its request runs.
 func (g *Guard) by(r *http.Request) string {
 	if by, _ := r.Context().Value(callerKey{}).(string); by != "" {
 		return by
@@ -138,7 +138,7 @@ func (g *Guard) logout(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
-// setCookie sets the cookie for some seconds; negative deletes it.
+// setCookie sets the cookie for some seconds. A negative number deletes it.
 func (g *Guard) setCookie(w http.ResponseWriter, r *http.Request, value string, seconds int) {
 	http.SetCookie(w, &http.Cookie{
 		Name: g.cookie, Value: value, Path: "/", MaxAge: seconds,
@@ -149,11 +149,11 @@ func (g *Guard) setCookie(w http.ResponseWriter, r *http.Request, value string, 
 // MinToken is the minimum length of a token in bytes. A shorter one could be guessed.
 const MinToken = 16
 
-// Access is the credentials of callers who may change things and see the names of users. The zero value is none.
+// Access holds the credentials of callers who may change things and see the names of users. The zero value has none.
 type Access struct {
-	// Tokens are the secrets of which a request has one: several while clients change from one to the next.
+	// Tokens are the accepted secrets. There are several while clients change from one to the next.
 	Tokens []string
-	// Certificates means that the listener accepts trusted certificates only. Every request then has access.
+	// Certificates means that the listener accepts trusted client certificates only. Every request then has access.
 	Certificates bool
 }
 
@@ -170,7 +170,7 @@ func (a *Access) Check() error {
 // Possible reports whether any caller can have access.
 func (a *Access) Possible() bool { return len(a.Tokens) > 0 || a.Certificates }
 
-// place returns the place of a token among Tokens, from 1, or 0, in a time that depends only on how many there are.
+// place returns the position of a token in Tokens, from 1, or 0. Its duration depends only on the number of tokens.
 func (a *Access) place(token string) int {
 	is, place := sha256.Sum256([]byte(token)), 0
 	for i, right := range a.Tokens {
@@ -182,14 +182,14 @@ func (a *Access) place(token string) int {
 
 const (
 	sessionLife  = 12 * time.Hour
-	mostSessions = 1000 // beyond that, the one that ends first ends now
+	mostSessions = 1000 // beyond that, the session with the earliest end is closed
 )
 
-// Sessions are those of the browsers that logged in at this process, so that a logout ends one for every copy of its
-// cookie. They end with the process. The zero value has none. They are safe for concurrent use.
+// sessions holds the sessions of browsers that logged in at this process, so that a logout invalidates every
+// copy of a cookie. Sessions end with the process. The zero value has none. It is safe for concurrent use.
 type sessions struct {
 	mu   sync.Mutex
-	open map[string]session // guarded by mu: by its ID, which is the value of the cookie
+	open map[string]session // guarded by mu; by ID, which is the value of the cookie
 }
 
 type session struct {
@@ -212,7 +212,7 @@ func (s *sessions) begin(by string, now time.Time) (id string) {
 	return id
 }
 
-// by returns whose session an ID is, or "" if it has ended or never was.
+// by returns the name of the session's owner, or "" if the session has ended or is unknown.
 func (s *sessions) by(id string, now time.Time) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,29 +231,29 @@ func (s *sessions) end(id string) {
 }
 
 const (
-	// mostGuesses is how many wrong tokens from an address are answered in any minute.
+	// mostGuesses is how many wrong tokens from one address are answered in any minute.
 	mostGuesses = 10
 
-	// guessBytes bounds the addresses that wait at a time, 9,000 or more. Beyond that no further address is counted: its
-	// wrong tokens are answered as wrong, and its right ones work. If those waited too, a caller with a network of IPv6
-	// could lock out all operators; if only the wrong ones waited, the answer would show which token is right.
+	// guessBytes bounds the addresses that are remembered as waiting: at least 9,000. The guesses of further
+	// addresses are not counted. If those addresses waited too, a caller with an IPv6 network could lock out
+	// all operators. If only their wrong tokens waited, the answer would show which token is right.
 	guessBytes = 5 << 20
 )
 
-// newGuesses returns what counts wrong tokens by address, by a clock; nil is the wall clock. An IPv6 address counts as its /64,
-// and all peers of a Unix socket count as one.
+// newGuesses returns a limiter that counts wrong tokens by address. A nil now is the wall clock. An IPv6
+// address counts as its /64, and all peers of a Unix socket count as one.
 func newGuesses(now func() time.Time) *sash.Limiter {
 	store := memstore.New(&memstore.Options{MaxBytes: guessBytes, Now: now})
 	limiter, _ := sash.New(store, nil, sash.PerMinute(mostGuesses)) // the limit is valid
 	return limiter
 }
 
-// withhold returns how long callers from an address get no answer to any token, the right one too, because mostGuesses
-// wrong ones came from there within a minute. At zero the caller may learn whether its token was right. From is the
-// peer's address, as http.Request has it in RemoteAddr.
+// withhold returns how long callers from an address get no answer to any token, right or wrong, after
+// mostGuesses wrong tokens from there within a minute. If it returns zero, the caller may learn whether its
+// token was right. From is the peer's address in the form of http.Request.RemoteAddr.
 //
-// Compare the token first, so that guesses that arrive together get no more answers than guesses in sequence. Do not
-// call it for the cookie of a session: nobody guesses a random ID, and the ID of an expired session is no guess.
+// Compare the token first, so that simultaneous guesses get no more answers than sequential ones. Do not call
+// it for a session cookie: nobody guesses a random ID, and the ID of an expired session is not a guess.
 func (g *Guard) withhold(from string, right bool) time.Duration {
 	ctx, key := context.Background(), access.Party(from) // a store in memory does not wait
 	if !right {

@@ -18,7 +18,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// subject answers the state of a subject. It charges nothing. If the store does not answer, the source is policy.
+// subject returns the state of a subject. It charges nothing. If the store does not answer, the source is policy.
 func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
@@ -51,7 +51,7 @@ func (h *handler) subject(w http.ResponseWriter, r *http.Request) {
 	}
 	if a := &state.Answer; len(a.Limits) > 0 || a.Source == sash.FromPolicy {
 		answer["source"] = a.Source.String()
-		if a.Source != sash.FromPolicy { // whose time is not a store's
+		if a.Source != sash.FromPolicy { // its time is not from a store
 			answer["at"] = wire.When(a.At)
 		}
 		if a.Cause != nil {
@@ -87,27 +87,27 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, err)
 		return
 	}
-	named, _ := h.decider.Named(of.Domain, of.Entries) // after a reset there is nothing wrong with them
+	named, _ := h.decider.Named(of.Domain, of.Entries) // the entries were valid for the reset
 	subject := config.Key(of.Domain, named)
 	h.Log.Info("admin: a subject was reset", "subject", subject, "by", h.Guard.by(r))
 	wire.Write(w, http.StatusOK, map[string]string{"subject": subject})
 }
 
-// A usage is a limit of a subject with what is used of it. A number that is not known is null.
+// A usage is a limit of a subject and how much of it is used. An unknown number is null.
 type usage struct {
 	wire.Limit
 	Remaining *int64 `json:"remaining"`
-	// Share is the units that this instance may admit alone while the store does not answer, and Used is of them. Share is
-	// absent otherwise. Used is null where it cannot be known: of a blocked subject, and of a rule with own shares of regions.
+	// Share is the units that this instance may admit alone while the store does not answer, and Used counts units of it. Share
+	// is absent otherwise. Used is null if it is unknown: for a blocked subject, and for a rule with own shares of regions.
 	Share *int64 `json:"share,omitempty"`
 	Used  *int64 `json:"used"`
-	// ReleaseAfter is the time until the next unit is free, and ResetAfter until all are.
+	// ReleaseAfter is the time until the next unit is free, and ResetAfter the time until all are.
 	ReleaseAfter *wire.Seconds `json:"release_after"`
 	ResetAfter   *wire.Seconds `json:"reset_after"`
 }
 
-// usage returns the limits of a subject with what is known of their use: nothing if the store did not answer, and that of
-// this instance's share if the instance answered.
+// usage returns the limits of a subject and their known use. That is the use of this instance's share if the
+// instance answered, and nothing if there was no answer.
 func (h *handler) usage(s *decide.State) []usage {
 	all, a := []usage{}, &s.Answer
 	if a.Source == sash.FromPolicy {
@@ -116,7 +116,7 @@ func (h *handler) usage(s *decide.State) []usage {
 		}
 		return all
 	}
-	// Of a rule with own shares the home knows its part of the limit only.
+	// For a rule with own shares, the home knows only its own part of the limit.
 	known := a.Source != sash.FromOwn && (a.Rule == nil || a.Rule.Place.Own.Regions == 0)
 	for i := range a.Limits {
 		l := &a.Limits[i]
@@ -137,8 +137,8 @@ func (h *handler) usage(s *decide.State) []usage {
 	return all
 }
 
-// exception describes an override or a ban. An override has no effect if the configuration in use has no rule for it, or one
-// whose algorithm cannot count its limits, and a ban if no request that the configuration counts can match it; why says so.
+// exception describes an override or a ban, and says why if it has no effect. An override has no effect without a rule for
+// it, or if that rule's algorithm cannot count its limits. A ban has none if no counted request can match it.
 func (h *handler) exception(e exceptions.Exception) map[string]any {
 	out := map[string]any{
 		"id": e.ID, "subject": e.Subject, "domain": e.Domain, "entries": e.Entries, "by": e.By, "reason": e.Reason,

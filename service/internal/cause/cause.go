@@ -21,10 +21,10 @@ import (
 	"example.com/sash/redisstore"
 )
 
-// All are the causes, each a word. They do not disclose where the store is.
+// All lists the causes, one word each. They do not disclose where the store is.
 var All = slices.Sorted(maps.Keys(Reasons))
 
-// Reasons are the causes in words. The subject of each is the store.
+// Reasons describes each cause in words. The subject of each text is the store.
 var Reasons = map[string]string{
 	"budget":        "does not answer in time",
 	"busy":          "is not called, because too many calls are under way",
@@ -48,17 +48,17 @@ var Reasons = map[string]string{
 	"error":         "fails",
 }
 
-// remedies are what an operator does about causes that an address in a command may have.
+// remedies says what an operator can do about causes that a wrong address in a command can have.
 var remedies = map[string]string{
 	"budget":  "no answer in time: a firewall, a server that hangs, or a port of something else?",
 	"refused": "is the server running, and is this its address?",
 	"lost":    "the server ended the connection: is it a TLS port? that is rediss://",
 	"dns":     "is the host's name right?",
-	"auth": "are the user and the password right? they are redis://user:password@host:port, where what is no letter or digit is percent-encoded, " +
-		"and none if the server has none; sash doctor prints the rights that a user needs",
+	"auth": "are the user and the password right? write redis://user:password@host:port with percent-encoded special characters, " +
+		"and leave out what the server does not have; sash doctor prints the rights that a user needs",
 }
 
-// Remedy adds to the error of a first call what to do about it, if known.
+// Remedy adds the remedy, if one is known, to the error of a command's first call.
 func Remedy(err error) error {
 	if err == nil || strings.Contains(err.Error(), "TLS handshake") { // which says it
 		return err
@@ -89,7 +89,7 @@ func Of(err error) string {
 	return cmp.Or(cause, "error")
 }
 
-// ofServer returns the cause of an error that begins with a word of Redis, which clients and scripts wrap, or "".
+// ofServer returns the cause of an error that begins with an error code of Redis, even if clients or scripts wrapped it, or "".
 func ofServer(text string) string {
 	for _, c := range [...]struct{ word, cause string }{
 		{"NOAUTH ", "auth"}, {"WRONGPASS ", "auth"}, {"NOPERM ", "auth"}, {"DENIED ", "auth"}, {"invalid password", "auth"},
@@ -115,7 +115,7 @@ func ofConnection(err error) string {
 	case isForeign && !strings.HasPrefix(foreign.Said, "\x15\x03"):
 		return "protocol"
 	case isForeign, is[tls.AlertError](err), is[*tls.CertificateVerificationError](err), is[tls.RecordHeaderError](err),
-		strings.Contains(text, "tls: "): // crypto/tls has no type for the others, such as a version that is not supported
+		strings.Contains(text, "tls: "): // crypto/tls has no type for its other errors, such as an unsupported version
 		return "tls"
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH),
 		strings.Contains(text, "max number of clients"):

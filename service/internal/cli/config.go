@@ -16,7 +16,7 @@ import (
 	"example.com/sash/service/internal/serve"
 )
 
-// load reads a configuration as serve does in the same environment, and makes it the Config of that.
+// load reads a configuration like serve in the same environment, and sets it as the Config of the returned settings.
 func (a *app) load(path string) (*config.Config, *envoy.Settings, error) {
 	env, err := envoy.Read(a.env, false)
 	if err != nil {
@@ -27,7 +27,7 @@ func (a *app) load(path string) (*config.Config, *envoy.Settings, error) {
 	return cfg, env, err
 }
 
-// loadDomain is load, and returns the domain that a flag names, or else the only one.
+// loadDomain loads a configuration and returns the domain that a flag names, or else the only one.
 func (a *app) loadDomain(path, flag string) (cfg *config.Config, domain string, err error) {
 	if cfg, _, err = a.load(path); err == nil {
 		domain, err = serve.Domain(cfg, flag)
@@ -97,8 +97,8 @@ func (a *app) configCheck() *cobra.Command {
 	return cmd
 }
 
-// refusal returns the error of sash serve for the configuration in an environment. If that names no Redis, flags may: the warning
-// is what they have to name, or what is refused on Redis.
+// refusal returns the error of sash serve for the configuration in an environment. If the environment names no
+// Redis, flags may still name it: the warning says which flags are needed, or what Redis would reject.
 func (a *app) refusal(env *envoy.Settings) (warning, err error) {
 	opts := serve.Options{Redis: a.redisURL("", env), Log: slog.New(slog.DiscardHandler)}
 	home := a.env(homeVariable)

@@ -18,7 +18,7 @@ import (
 
 const algorithmUsage = "`algorithm` by which windows are counted: sliding-log, sorted-set-log, sliding-buckets, sliding-counter, fixed-window or gcra"
 
-// subject is the flags of commands on one subject.
+// subject holds the flags of commands on one subject.
 type subject struct {
 	limits     []string
 	algorithm  sash.Algorithm
@@ -49,7 +49,7 @@ func (s *subject) limiter(store driver.Store) (*sash.Limiter, error) {
 	return sash.New(store, &sash.Options{Algorithm: s.algorithm, Prefix: s.prefix, Resolution: s.resolution}, limits...)
 }
 
-// own returns the limits of the flags.
+// own returns the limits in the flags.
 func (s *subject) own() ([]sash.Limit, error) {
 	if len(s.limits) == 0 {
 		return nil, errors.New("--limit is missing, such as --limit 9500/24h")
@@ -57,7 +57,7 @@ func (s *subject) own() ([]sash.Limit, error) {
 	return limitsOf(s.limits)
 }
 
-// full returns a key with the prefix of the flags, as a limiter has it.
+// full returns a key with the prefix in the flags, as a limiter writes it.
 func (s *subject) full(key string) string {
 	if s.prefix == "" {
 		return key
@@ -77,7 +77,7 @@ func limitsOf(texts []string) ([]sash.Limit, error) {
 	return limits, nil
 }
 
-// on calls f with the limiter that the flags describe, and its store.
+// on calls f with the limiter that the flags describe and with its store.
 func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.Limiter, *remote) error) error {
 	if _, err := s.limiter(nowhere{}); err != nil { // wrong flags are reported before a missing Redis
 		return err
@@ -175,7 +175,7 @@ no difference and may be left out.`,
 				s.limits = []string{"1/24h"} // a limiter has one
 			}
 			if s.resolution == 0 && s.algorithm == sash.SlidingBuckets {
-				s.resolution = time.Second // and this algorithm has one
+				s.resolution = time.Second // the algorithm that needs one
 			}
 			return a.on(cmd, s, func(ctx context.Context, limiter *sash.Limiter, _ *remote) error {
 				if err := limiter.Reset(ctx, args[0]); err != nil {
@@ -194,7 +194,7 @@ no difference and may be left out.`,
 func (a *app) answer(s *subject, d wire.Decision) error {
 	to := a.out
 	if s.reserves && !d.Allowed && !a.json {
-		to = a.err // token=$(sash reserve …) hides the other one
+		to = a.err // token=$(sash reserve …) hides the other stream
 	}
 	err := output.Print(to, a.json, d, func(t *output.Text) { t.Say("%s", cmp.Or(d.Token, describe(d))) })
 	if err == nil && !d.Allowed {

@@ -47,7 +47,7 @@ func (a *app) configEnvoy() *cobra.Command {
 	return cmd
 }
 
-// noHeaders are keys of the rate limit filter that are no headers. Clients could send headers of these names.
+// noHeaders are keys of Envoy's rate limit filter that are not headers. Clients could send headers with these names.
 var noHeaders = []string{
 	"remote_address", "masked_remote_address", "generic_key", "header_match", "query_match", "source_cluster", "destination_cluster",
 }
@@ -59,7 +59,7 @@ func typed(name string, fields object) object {
 	return fields
 }
 
-// quotaFilter returns the filter. The deepest rules come first, as a request with all their keys is theirs.
+// quotaFilter returns the filter. The deepest rules come first, because a request with all their keys belongs to them.
 func quotaFilter(cfg *config.Config, domain, before string) (string, error) {
 	text := "# Each key is the header that has its value, and sash the cluster of the service: put in yours.\n" +
 		"# The filter does not limit requests without these headers.\n"
@@ -87,8 +87,8 @@ func quotaFilter(cfg *config.Config, domain, before string) (string, error) {
 	return text + string(out), err
 }
 
-// matcher returns the bucket of the requests of a rule. Before has what is done with them before there is quota; afterwards,
-// while there is none, they are denied for a year, and not only for the usual minute.
+// matcher returns the quota bucket for the requests of a rule. Before says how Envoy treats them before it
+// receives a quota. When a quota has expired, Envoy denies them for a year instead of its default minute.
 func matcher(r *config.Rule, before string) object {
 	var predicates []object
 	id := object{}

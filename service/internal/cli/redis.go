@@ -21,10 +21,10 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// Variables are those for commands without --redis and --home.
+// These variables apply to commands without --redis and --home.
 const redisVariable, homeVariable = "SASH_REDIS", "SASH_HOME"
 
-// redisFlag adds --redis for a command that uses the environment otherwise.
+// redisFlag adds --redis to a command that otherwise uses the environment.
 func (a *app) redisFlag(f *pflag.FlagSet) {
 	f.StringVar(&a.redis, "redis", "", "`URL` of Redis, such as redis://user:password@host:6379: see sash help redis (default: $"+redisVariable+")")
 }
@@ -37,10 +37,10 @@ func (a *app) redisURL(flag string, env *envoy.Settings) string {
 type remote struct {
 	prefix string // of all keys
 	store  *redisstore.Store
-	client *redisclient.Client // whose String has no password
+	client *redisclient.Client // its String has no password
 }
 
-// shared returns the store of sash serve in the same environment, as charges must outlive the command. It does no I/O.
+// shared returns the store that sash serve uses in this environment, because charges must outlive the command. It does no I/O.
 func (a *app) shared() (*remote, error) {
 	env, err := envoy.Read(a.env, false)
 	if err != nil {
@@ -224,12 +224,12 @@ type inspection struct {
 	// TTL is negative for a key that has no expiry.
 	TTL    wire.Seconds `json:"ttl"`
 	Memory int64        `json:"memory_bytes"`
-	// Log is null for an algorithm without a compact one.
+	// Log is null for an algorithm without a compact log.
 	Log    *logState    `json:"log"`
 	Limits []limitState `json:"limits"`
 }
 
-// logState is what a log holds, also what no longer counts.
+// logState is the content of a log, including entries that no longer count.
 type logState struct {
 	Charges int   `json:"charges"`
 	Units   int64 `json:"units"`
@@ -247,7 +247,7 @@ type limitState struct {
 func (a *app) runInspect(cmd *cobra.Command, s *subject, key string) error {
 	given := len(s.limits) > 0
 	if !given {
-		s.limits = []string{"1/1s"} // a limiter has one; what Redis holds does not depend on it
+		s.limits = []string{"1/1s"} // a limiter needs one; what Redis holds does not depend on it
 	}
 	if s.resolution == 0 && s.algorithm == sash.SlidingBuckets {
 		return errors.New("--resolution is missing: sliding-buckets of another resolution are another key")
@@ -270,7 +270,7 @@ func (a *app) runInspect(cmd *cobra.Command, s *subject, key string) error {
 	})
 }
 
-// fill copies the state of a key into the JSON form. It looks at the limits if they were given.
+// fill copies the state of a key into the JSON form. If limits were given, it also reads their state.
 func (in *inspection) fill(ctx context.Context, state *redisstore.State, limiter *sash.Limiter, key string, given bool) error {
 	in.Exists, in.At, in.TTL, in.Memory = true, wire.Instant(state.At), wire.Seconds(state.TTL), state.Bytes
 	policy := limiter.Policy()
@@ -289,7 +289,7 @@ func (in *inspection) fill(ctx context.Context, state *redisstore.State, limiter
 	}
 	for i, l := range res.Limits() {
 		used := l.Limit.Units - l.Remaining
-		if l.Remaining == 0 { // a limit that was lowered may have more in its window
+		if l.Remaining == 0 { // after a limit was lowered, its window may hold more units
 			cut, _ := policy.Limits[i].Cut(state.At.UnixMicro())
 			inside := int64(0)
 			for _, e := range state.Entries {

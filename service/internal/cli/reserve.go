@@ -35,7 +35,7 @@ The token is one word of a few hundred characters. It is not secret, but has the
 	})
 }
 
-// charging adds to a command the flags of a charge, and what runs it. With reserves the answer is a token.
+// charging adds the flags of a charge to a command, and the function that runs it. With reserves, the answer is a token.
 func (a *app) charging(reserves bool, cmd *cobra.Command) *cobra.Command {
 	s, f := &subject{reserves: reserves}, cmd.Flags()
 	a.register(cmd, s)
@@ -63,8 +63,8 @@ func (a *app) charging(reserves bool, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// parts parses the command line again, part by part. AND separates the parts, each of which has one key, limits and a cost. Other flags
-// may be in any part. With several keys the name of a limit begins with its key.
+// parts parses the command line again, part by part. AND separates the parts; each has one key, limits and a
+// cost. Other flags may be in any part. With several keys, the name of a limit begins with its key.
 func (s *subject) parts(cmd *cobra.Command, line []string) (all []sash.Subject, err error) {
 	for more := true; more; {
 		part, i := line, slices.Index(line, "AND")
@@ -96,8 +96,8 @@ func (s *subject) parts(cmd *cobra.Command, line []string) (all []sash.Subject, 
 	return all, nil
 }
 
-// hold makes a reservation, waits until it starts, and prints the answer. If ctx ends while Redis decides, hold still waits for the answer,
-// to give back what was charged.
+// hold makes a reservation, waits until it starts, and prints the answer. If ctx ends while Redis decides, hold
+// still waits for the answer, so that it can give the charge back.
 func (a *app) hold(ctx context.Context, s *subject, limiter *sash.Limiter, parts []sash.Subject, to *remote) error {
 	decision, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
@@ -132,8 +132,8 @@ func (a *app) hold(ctx context.Context, s *subject, limiter *sash.Limiter, parts
 	return a.answer(s, d)
 }
 
-// tokens returns what seals and opens reservations on this Redis. The key is not secret, because settling needs access to Redis anyway.
-// It detects a token that was changed, or that belongs to another Redis.
+// tokens returns what seals and opens reservations on this Redis. The key is not secret, because settling needs
+// access to Redis anyway. It detects a token that was changed or that belongs to another Redis.
 func (r *remote) tokens() *wire.Tokens {
 	return wire.NewTokens(fmt.Appendf(nil, "%s %d %s", r.client, r.client.Database(), r.prefix))
 }

@@ -33,7 +33,7 @@ const (
 	exitError   = 2
 )
 
-// errFound ends commands that have written their answer: a refusal, or something wrong.
+// errFound ends a command that has written its answer: a refusal, or a problem found.
 var errFound = errors.New("refused or found wrong")
 
 // An app is one run of a command.
@@ -42,13 +42,13 @@ type app struct {
 	out, err io.Writer
 	env      func(string) string
 
-	// Flags of several commands.
+	// These flags are shared by several commands.
 	redis string
 	json  bool
 }
 
-// Args returns the arguments of a command line for Run. Under the name of Envoy's rate limit service, ratelimit, the
-// program is sash serve, as that service would run.
+// Args returns the arguments of a command line for Run. A program named ratelimit, like Envoy's rate limit
+// service, runs sash serve.
 func Args(line []string) []string {
 	if filepath.Base(line[0]) == filepath.Base(asRatelimit) {
 		return append([]string{asRatelimit}, line[1:]...)
@@ -56,8 +56,8 @@ func Args(line []string) []string {
 	return line[1:]
 }
 
-// Run runs a command and returns its exit code: 0 for allowed or done, 1 for refused or found wrong, 2 for an error.
-// The command ends when ctx does. It reads only env for the environment.
+// Run runs a command and returns its exit code: 0 for allowed or done, 1 for refused or a problem found, 2 for
+// an error. The command ends when ctx ends. It reads environment variables only through env.
 func Run(ctx context.Context, args []string, in io.Reader, out, err io.Writer, env func(string) string) int {
 	a := &app{args: args, out: out, err: err, env: env}
 	root := a.root()
@@ -139,7 +139,7 @@ func hide(text string, args []string) string {
 		if i := strings.LastIndex(arg, "@"); i < 0 || !strings.Contains(arg[:i], ":") {
 			continue
 		}
-		if _, rest, ok := strings.Cut(arg, "://"); ok { // which an error of the network has by itself
+		if _, rest, ok := strings.Cut(arg, "://"); ok { // network errors contain the address without its scheme
 			text = strings.ReplaceAll(strings.ReplaceAll(text, arg, hidden), rest, hidden)
 		}
 		quoted := strconv.Quote(arg)
@@ -150,7 +150,7 @@ func hide(text string, args []string) string {
 
 const hidden = "(not shown: it may hold a password)"
 
-// noAddress refuses arguments without showing them: one may be an address with a password.
+// noAddress rejects arguments without showing them, because one may be an address with a password.
 func noAddress(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -170,8 +170,8 @@ func exactly(name string) cobra.PositionalArgs {
 // helpColumns is the width of help.
 const helpColumns = 100
 
-// wrapHelp wraps the flags in the help of every command, in the text that cobra writes: a template of our own would make
-// the linker keep every method of every type, in case that the template calls it.
+// wrapHelp wraps the flags in the help text that cobra writes for every command. With our own template, the
+// linker would keep every method of every type, in case the template calls it.
 func wrapHelp(root *cobra.Command) {
 	usage := root.UsageFunc()
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
@@ -193,9 +193,9 @@ func wrapHelp(root *cobra.Command) {
 	})
 }
 
-// Signals returns a context that ends with SIGTERM, or with an interrupt, whose cause is serve.ErrInterrupted. A second
-// signal ends the process at once. SIGHUP, which asks many services to read their configuration again, changes nothing: sash
-// reads it whenever it changes.
+// Signals returns a context that ends on SIGTERM, or on an interrupt with the cause serve.ErrInterrupted. A
+// second signal ends the process at once. SIGHUP, with which many services reload their configuration, does
+// nothing: sash reloads its configuration whenever it changes.
 func Signals() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)

@@ -30,7 +30,7 @@ import (
 	"example.com/sash/service/internal/serve"
 )
 
-// serving is the flags of sash serve: those that are options as they are, and the others.
+// serving holds the flags of sash serve: those that set an option directly, and the others.
 type serving struct {
 	opts  serve.Options
 	level string
@@ -40,7 +40,7 @@ type serving struct {
 	adminTokenFile, adminCert, adminKey, adminClientCA string
 }
 
-// asRatelimit is the command in the image of Envoy's rate limit service. In its place it runs sash serve.
+// asRatelimit is the path of the command in the image of Envoy's rate limit service. A program at this path runs sash serve.
 const asRatelimit = "/bin/ratelimit"
 
 func (a *app) serve() *cobra.Command {
@@ -82,7 +82,7 @@ resp.md have the rest.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.err = newLossy(a.err)
-			signal.Ignore(syscall.SIGPIPE) // which ends a process whose log nobody reads any more
+			signal.Ignore(syscall.SIGPIPE) // it would end a process whose log nobody reads any more
 			if err := noneEmpty(cmd.Flags()); err != nil {
 				return err
 			}
@@ -98,10 +98,10 @@ resp.md have the rest.`,
 	return cmd
 }
 
-// noneEmpty rejects a flag without a value, as of a script whose variable is not set: what it protects would be open.
+// noneEmpty rejects a flag with an empty value, as from an unset variable of a script: what it protects would be open.
 func noneEmpty(f *pflag.FlagSet) (err error) {
 	f.Visit(func(f *pflag.Flag) {
-		if f.Value.String() == "" && !strings.HasSuffix(f.Name, "-addr") { // those of ports that may be closed
+		if f.Value.String() == "" && !strings.HasSuffix(f.Name, "-addr") { // the ports that may be closed
 			err = fmt.Errorf("--%s is empty: give it a value, or leave it out", f.Name)
 		}
 	})
@@ -141,7 +141,7 @@ func (s *serving) flags(cmd *cobra.Command) {
 	f.BoolVar(&s.json, "json", false, "print the addresses and log in JSON (default: if $"+formatVariable+" is json)")
 }
 
-// announce prints where the service listens and a command to try it.
+// announce prints where the service listens, and a command to try it.
 func (a *app) announce(s *serving, on serve.Listening) error {
 	scheme := func(tls *tls.Config) string {
 		if tls != nil {
@@ -180,7 +180,7 @@ func (a *app) announce(s *serving, on serve.Listening) error {
 	})
 }
 
-// tryIt prints a command that asks for a unit of a subject of a rule, with what the caller has to show for it.
+// tryIt prints a command that requests a unit for a subject of a rule, with the caller's credentials.
 func (s *serving) tryIt(out *output.Text, url string, rule *config.Rule) {
 	credentials, needs := "", ""
 	if s.opts.AccessFile != "" {
@@ -201,7 +201,7 @@ func (s *serving) tryIt(out *output.Text, url string, rule *config.Rule) {
 		strings.ReplaceAll(string(body), "'", `'\''`), url)
 }
 
-// reachable returns an address as a client on the same machine writes it.
+// reachable returns an address in the form that a client on the same machine uses.
 func reachable(addr net.Addr) string {
 	host, port, err := net.SplitHostPort(addr.String())
 	if err != nil {
@@ -213,11 +213,11 @@ func reachable(addr net.Addr) string {
 	return net.JoinHostPort(host, port)
 }
 
-// mostLines bounds the lines of the log that wait until they are read.
+// mostLines bounds the log lines that wait to be written.
 const mostLines = 1024
 
-// A lossy writer writes in the background, and drops lines while nobody reads: the service must answer, and end, whatever
-// happens to its log. Each Write is a line.
+// A lossy writer writes in the background, and drops lines while nobody reads its output. So the service
+// answers, and ends, whatever happens to its log. Each Write is one line.
 type lossy struct {
 	lines chan []byte // nil ends it
 	lost  atomic.Int64
@@ -253,7 +253,7 @@ func (l *lossy) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// end waits for a moment until the lines are written, and reports whether they are. Nothing may be written after it.
+// end waits for at most the given time until the lines are written, and reports whether they are. Call no Write after it.
 func (l *lossy) end(within time.Duration) (all bool) {
 	over := time.After(within)
 	select {
@@ -269,23 +269,23 @@ func (l *lossy) end(within time.Duration) (all bool) {
 	}
 }
 
-// Secrets come from variables and not from flags, which show in lists of processes.
+// Secrets come from variables instead of flags, because lists of processes show flags.
 const (
 	adminTokenVariable = "SASH_ADMIN_TOKEN"
 	tokenKeyVariable   = "SASH_TOKEN_KEY" // seals the tokens of reservations
 	secretKeysVariable = "SASH_SECRET_KEYS"
 
-	// Defaults that the image sets, as flags would take precedence over the variables of Envoy's rate limit service.
+	// The image sets these defaults. As flags, they would override the variables of Envoy's rate limit service.
 	configVariable = "SASH_CONFIG"
 	formatVariable = "SASH_LOG_FORMAT"
 )
 
-// leastKey is the fewest bytes of a key: as many as the hash has.
+// leastKey is the minimum length of a key in bytes, which is that of the hash.
 const leastKey = 32
 
-// options completes the options, which hold the flags, with the environment. Given reports whether a flag was given:
-// then the environment does not change it. Replacing says that the program runs under the name of Envoy's rate
-// limit service: then it reads all of that service's variables, whichever are set.
+// options completes the options, which hold the flags, from the environment. Given reports whether a flag was
+// given: the environment does not override such a flag. Replacing says that the program runs under the name of
+// Envoy's rate limit service, and thus reads all variables of that service, whichever are set.
 func (a *app) options(s *serving, replacing bool, given func(flag string) bool) (serve.Options, error) {
 	env, err := envoy.Read(a.env, replacing)
 	if err != nil {
@@ -325,7 +325,7 @@ func (a *app) logger(into **slog.Logger, name string, asJSON bool) error {
 	return nil
 }
 
-// fromEnvironment takes what flags do not say: of the image, and of the environment of Envoy's rate limit service.
+// fromEnvironment sets what flags do not set, from the image and the environment of Envoy's rate limit service.
 func (s *serving) fromEnvironment(image func(string) string, env *envoy.Settings, given func(flag string) bool) error {
 	o, path := &s.opts, s.opts.Config.Path
 	o.Variables, o.Telemetry.Exporters, o.Telemetry.Env = env.Variables, env.Telemetry, image
@@ -387,7 +387,7 @@ func (s *serving) check() error {
 	return nil
 }
 
-// encryption reads the certificates of all addresses. gRPC has that of Envoy's variables, if they name one.
+// encryption reads the certificates of all addresses. gRPC uses the one in Envoy's variables, if they name one.
 func (s *serving) encryption(ofGRPC *access.TLSFiles) (err error) {
 	o := &s.opts
 	if ofGRPC != nil {
@@ -431,7 +431,7 @@ func (s *serving) administration(tokens string) (err error) {
 	return who.Check()
 }
 
-// adminTokens returns the tokens in a file, one a line, or without a file those of the variable, separated by commas.
+// adminTokens returns the tokens in a file, one per line, or without a file those in the variable, separated by commas.
 func adminTokens(file, variable string) (tokens []string, err error) {
 	all := strings.Split(variable, ",")
 	if file != "" {
@@ -452,8 +452,8 @@ func adminTokens(file, variable string) (tokens []string, err error) {
 	return tokens, nil
 }
 
-// keys reads the keys that a variable has between commas. A fleet changes them in three rolling restarts, to "old,new",
-// "new,old" and "new": no instance gets a token that it cannot open, or a ban whose subject it cannot name.
+// keys reads the comma-separated keys in a variable. A fleet changes its key in three rolling restarts: "old,new",
+// "new,old" and "new". So no instance gets a token that it cannot open, or a ban whose subject it cannot name.
 func (a *app) keys(into *[][]byte, variable string) error {
 	text := a.env(variable)
 	if text == "" {

@@ -17,7 +17,7 @@ import (
 	"example.com/sash/service/internal/verify"
 )
 
-// verifying is the flags of sash verify.
+// verifying holds the flags of sash verify.
 type verifying struct {
 	history string
 	opts    verify.Options
@@ -141,7 +141,7 @@ func (a *app) verifyHistory(cmd *cobra.Command, v *verifying) error {
 	return a.judged(&verdict{Limits: v.limits, Report: recording.Judge(limits)})
 }
 
-// A verdict is the JSON of sash verify: of a history, with its limits, or of a run.
+// A verdict is the JSON of sash verify: of a history with its limits, or of a run.
 type verdict struct {
 	Verdict   string   `json:"verdict"` // kept or violated
 	Limits    []string `json:"limits,omitempty"`
@@ -159,7 +159,7 @@ func (a *app) judged(v *verdict) error {
 		row := map[string]any{
 			"key": f.Key, "over_admitted": f.OverAdmitted, "false_refusals": f.FalseRefusals, "wrong_retry_times": f.WrongWaits,
 		}
-		if f.Over != nil { // the limit that was exceeded the most, the units in its window, and when that ended
+		if f.Over != nil { // the limit with the largest excess, the units in its window, and when that window ended
 			row["limit"], row["units"], row["ends"] = f.Over.Limit.String(), f.Over.Units, instantText(f.Over.Ends)
 		}
 		v.Verdict, v.Faults = "violated", append(v.Faults, row)
@@ -171,7 +171,7 @@ func (a *app) judged(v *verdict) error {
 	return err
 }
 
-// text writes a verdict, which says no more than what was checked.
+// text writes a verdict. It claims no more than was checked.
 func (v *verdict) text(t *output.Text) {
 	r := &v.Report
 	refusals := "no call that fitted was refused, every retry time was exact"

@@ -22,7 +22,7 @@ import (
 // A Level is the severity of a finding.
 type Level string
 
-// Levels.
+// The levels.
 const (
 	OK        Level = "ok"
 	Unchecked Level = "unchecked" // the user lacks permission, or there was no answer
@@ -51,8 +51,8 @@ type visit struct {
 	findings []Finding
 }
 
-// Run checks the Redis of a client, for a limiter with a prefix and a budget for one decision. On a server that answers it
-// takes a few seconds. It returns an error if the server does not answer or does not accept the user.
+// Run checks the Redis of a client for a limiter with a prefix and a budget for one decision. It takes a few
+// seconds if the server answers. It returns an error if the server does not answer or rejects the user.
 func Run(ctx context.Context, client *redisclient.Client, prefix string, budget time.Duration) ([]Finding, error) {
 	v := &visit{client: client, prefix: prefix, budget: budget, many: client.Cluster()}
 	if err := client.Ping(ctx); err != nil && !forbidden(err) {
@@ -84,7 +84,7 @@ func Run(ctx context.Context, client *redisclient.Client, prefix string, budget 
 	return v.findings, ctx.Err()
 }
 
-// add records a finding. It names the node if there are several; an empty address is no node's.
+// add records a finding. If there are several nodes, the finding names the one at address; an empty address names none.
 func (v *visit) add(check, address string, level Level, seen, do string) {
 	if !v.many {
 		address = ""
@@ -101,15 +101,15 @@ type Way struct {
 	Prefix            string
 }
 
-// glob escapes a pattern of keys. Redis takes none with spaces, and redis-cli reads quotes: any character stands for one.
+// glob escapes a key pattern. Redis accepts no spaces and redis-cli interprets quotes, so "?" replaces these.
 var glob = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`, " ", "?", "\t", "?", "\n", "?", "\v", "?", "\f", "?", "\r", "?", `"`, "?", "'", "?")
 
-// Line returns the ACL rules of a user with exactly the permissions that a limiter needs, whatever it had before.
+// Line returns the ACL rules that give a user exactly the permissions that a limiter needs, whatever it had before.
 func Line(user string, way Way) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ACL SETUSER %s reset on >PASSWORD ~%s* +ping +eval +evalsha +wait", user, glob.Replace(way.Prefix))
 	if way.Cluster {
-		b.WriteString(" +cluster|slots +cluster|shards") // the client uses the second one since version 8
+		b.WriteString(" +cluster|slots +cluster|shards") // the client uses cluster|shards since version 8
 	}
 	if way.Sentinel {
 		b.WriteString(" +role") // checks that the server that Sentinel names is the primary
@@ -123,7 +123,7 @@ func Line(user string, way Way) string {
 	return b.String()
 }
 
-// rights reports permissions beyond those that are needed. The scripts have shown whether the user has those.
+// rights reports unneeded permissions. The scripts have shown whether the user has the needed ones.
 func (v *visit) rights(ctx context.Context) {
 	user, named := "limiter", "the user"
 	whoami, err := v.client.Do(ctx, func(b rueidis.Builder) rueidis.Completed { return b.AclWhoami().Build() })
@@ -140,7 +140,7 @@ func (v *visit) rights(ctx context.Context) {
 		outside = "outside-doctor"
 	}
 	var more []string
-	for _, one := range []struct { // they only read, and none of them reads user data
+	for _, one := range []struct { // read-only commands that touch no user data
 		may   string
 		build func(rueidis.Builder) rueidis.Completed
 	}{
@@ -172,7 +172,7 @@ type node struct {
 	err     error             // why info is nil
 }
 
-// settings are those that INFO does not contain.
+// settings are the settings that INFO does not contain.
 var settings = []string{
 	"save", "appendfsync", "min-replicas-to-write", "min-replicas-max-lag", "stop-writes-on-bgsave-error", "cluster-require-full-coverage",
 }
@@ -209,7 +209,7 @@ func (n node) number(field string) int64 {
 	return v
 }
 
-// version compares with the first version that supports all that the scripts use. Every Valkey does.
+// version checks for the first version that supports all features of the scripts. Every Valkey supports them.
 func (v *visit) version(n node) {
 	if valkey := n.info["valkey_version"]; valkey != "" {
 		v.add("version", n.address, OK, "Valkey "+valkey, "")
@@ -313,7 +313,7 @@ func (v *visit) replication(n node) {
 	}
 	least, _ := strconv.Atoi(n.config["min-replicas-to-write"])
 	seen := fmt.Sprintf("primary with %d replicas", len(replicas))
-	// Redis 6.2 applies min-replicas-to-write to commands, and not to scripts.
+	// Redis 6.2 applies min-replicas-to-write to commands, but not to scripts.
 	ignored := strings.HasPrefix(n.info["redis_version"], "6.")
 	const upgrade, apart = "upgrade to Redis 7.0 or later, or Valkey", "a primary that is cut off continues to admit calls beside the promoted one"
 	level, do := Warn, ""

@@ -21,7 +21,7 @@ const (
 	longest = 5 * time.Second
 )
 
-// window is the window of trials. They do not remove heartbeats, which expire after one window.
+// window is the window of trials. Trials do not remove heartbeats, which expire after one window.
 const window = 5 * time.Second
 
 type trial struct {
@@ -53,7 +53,7 @@ func (v *visit) try(ctx context.Context, algorithm sash.Algorithm, units int64) 
 			continue
 		}
 		for i := range 1_000_000 { // a node may have few slots
-			key := fmt.Sprintf("key-{%d}", i) // with a hash tag, so that all that is kept for one is in its slot
+			key := fmt.Sprintf("key-{%d}", i) // with a hash tag, so that all data of one key is in its slot
 			if slot := t.store.Slot(t.prefix+":"+key, t.limiter.Policy()); s.First <= slot && slot <= s.Last {
 				t.keys = append(t.keys, place{s.Nodes[0], key})
 				break
@@ -71,7 +71,7 @@ func (t *trial) clean(ctx context.Context) {
 	}
 }
 
-// scripts runs every script on every primary. A problem that all scripts share is reported once.
+// scripts runs every script on every primary. It reports a problem that all scripts share once.
 func (v *visit) scripts(ctx context.Context) {
 	worked, algorithms := 0, sash.Algorithms()
 	for _, algorithm := range algorithms {

@@ -67,7 +67,7 @@ func (r *reader) redis() string {
 	return u.String()
 }
 
-// overTCP reports whether REDIS_URL has a server, and not the path of a socket.
+// overTCP reports whether REDIS_URL names a server rather than the path of a socket.
 func (r *reader) overTCP(addrs string) bool {
 	network, path := strings.ToLower(r.text("REDIS_SOCKET_TYPE", "unix")), strings.HasPrefix(addrs, "/")
 	switch {
@@ -88,7 +88,7 @@ const scheme = "redis://"
 
 type servers struct {
 	hosts              string // separated by commas
-	user, password, db string // of the first that has them; db begins with a slash
+	user, password, db string // from the first URL that has them; db begins with a slash
 }
 
 func (r *reader) servers(addrs string) (all servers) {
@@ -116,7 +116,7 @@ func (r *reader) servers(addrs string) (all servers) {
 	return all
 }
 
-// authenticate adds the user and the password of Redis. Those of the variables come before those of a URL.
+// authenticate adds the user and the password of Redis. Those in the variables precede those in a URL.
 func (r *reader) authenticate(u *url.URL, user, password string) {
 	auth := r.env("REDIS_AUTH")
 	if file := r.env("REDIS_AUTH_FILE"); file != "" {
@@ -134,7 +134,7 @@ func (r *reader) authenticate(u *url.URL, user, password string) {
 	}
 }
 
-// userOf reads user:password, or a password alone. What it lacks is as given.
+// userOf parses user:password, or a password alone. It returns the given user and password for missing parts.
 func userOf(auth, user, password string) (string, string) {
 	if auth == "" {
 		return user, password

@@ -1,5 +1,5 @@
-// Package envoy makes sash serve a replacement for Envoy's rate limit service: it reads that service's environment
-// variables, and receives configurations from a management server. docs/envoy.md lists every variable and its effect.
+// Package envoy lets sash serve replace Envoy's rate limit service. It reads that service's environment variables,
+// and receives configurations from a management server. docs/envoy.md lists every variable and its effect.
 package envoy
 
 import (
@@ -23,23 +23,23 @@ import (
 	"example.com/sash/service/internal/telemetry"
 )
 
-// Variables are settings of the service that have no flag, but for the path of Config.
+// Variables are the settings without a flag, and the path of Config, which also has a flag.
 type Variables struct {
-	// Config is the file or directory of the configuration, which is followed; an empty Path is the built-in example. It has the
-	// defaults of SASH_ALGORITHM, which a file of Envoy's service cannot say, and of SASH_ENVOY_COMPATIBLE.
+	// Config is the file or directory of the configuration, which the service watches. An empty Path is the built-in example. Its
+	// defaults come from SASH_ALGORITHM, which a file of Envoy's service cannot express, and from SASH_ENVOY_COMPATIBLE.
 	Config config.Source
 	// Management is a server that sends the configuration, in place of Config. Nil is none.
 	Management *Source
-	// StartWithoutConfig starts without a valid configuration: until there is one every answer is an error.
+	// StartWithoutConfig starts without a valid configuration. Every answer is an error until there is one.
 	StartWithoutConfig bool
-	// RedisPrefix begins all keys on Redis. Empty is that of package redisstore.
+	// RedisPrefix is the prefix of all keys in Redis. Empty is the prefix of package redisstore.
 	RedisPrefix string
-	// ReadyNeedsRedis fails /healthcheck and gRPC health without Redis, and ReadyNeedsConfig without a domain.
+	// ReadyNeedsRedis makes /healthcheck and gRPC health fail without Redis, and ReadyNeedsConfig without a domain.
 	ReadyNeedsRedis, ReadyNeedsConfig bool
-	// Protocol configures answers to Envoy. With SASH_ENVOY_COMPATIBLE it has a Counting.
+	// Protocol configures answers to Envoy. SASH_ENVOY_COMPATIBLE sets its Counting.
 	Protocol rls.Options
 	Server   rls.Server
-	// NearLimit is the share of a limit, above 0 and at most 1, from which calls are near it. Zero is that of package stats.
+	// NearLimit is the used share of a limit, above 0 and at most 1, from which a call counts as near it. Zero is that of package stats.
 	NearLimit float64
 	// Milliseconds makes the response time in Prometheus count in milliseconds instead of seconds.
 	Milliseconds bool
@@ -48,27 +48,27 @@ type Variables struct {
 // Settings are the environment's settings.
 type Settings struct {
 	Variables
-	// Deployed reports whether one of the variables of Envoy's service alone is set. Only then are the addresses, Redis, the
-	// path of Config, LogLevel and LogJSON read, which other programs use too, with the defaults of that service.
+	// Deployed reports whether a variable is set that only Envoy's service has. Only then are the addresses, Redis, the path of
+	// Config, LogLevel and LogJSON read, with that service's defaults, because other programs use these variables too.
 	Deployed bool
 	// HTTP, GRPC and Admin are addresses to listen on.
 	HTTP, GRPC, Admin string
-	// Redis is a URL as sash takes it.
+	// Redis is a URL in the form that sash accepts.
 	Redis string
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
 	LogJSON  bool
-	// TLS are the files of the gRPC server; nil is none.
+	// TLS holds the files of the gRPC server. Nil means no TLS.
 	TLS       *access.TLSFiles
 	Telemetry telemetry.Exporters
-	// Ignored are variables that are set and have no effect, each with the reason.
+	// Ignored lists variables that are set but have no effect, each with the reason.
 	Ignored []string
 }
 
 // own are the variables that only Envoy's service has.
 var own = []string{"RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY", "CONFIG_TYPE", "REDIS_SOCKET_TYPE", "REDIS_TYPE", "BACKEND_TYPE"}
 
-// ignored are the variables without effect, and why.
+// ignored are the variables without effect, and the reasons.
 var ignored = [][2]string{
 	{"USE_DOG_STATSD_MOGRIFIERS", "rule names do not become tags: Prometheus has them as labels"},
 	{"PROMETHEUS_MAPPER_YAML", "metrics have the names of that service's own mapping"},
@@ -79,7 +79,7 @@ var ignored = [][2]string{
 	{stopAtLimit, "a refusal never charges anything, unless SASH_ENVOY_COMPATIBLE is set"},
 }
 
-// Read reads the environment. In place is a process under the name of Envoy's service. An error names the wrong variable.
+// Read reads the environment. InPlace says that the program runs under the name of Envoy's service. An error names the invalid variable.
 func Read(env func(string) string, inPlace bool) (*Settings, error) {
 	r := &reader{env: env}
 	s := &Settings{Deployed: inPlace || slices.ContainsFunc(own, func(name string) bool { return env(name) != "" })}
@@ -125,7 +125,7 @@ func Read(env func(string) string, inPlace bool) (*Settings, error) {
 	return s, r.err
 }
 
-// Variables that have an effect with SASH_ENVOY_COMPATIBLE only.
+// These variables have an effect only with SASH_ENVOY_COMPATIBLE.
 const (
 	localCache  = "LOCAL_CACHE_SIZE_IN_BYTES"
 	stopAtLimit = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"
@@ -175,7 +175,7 @@ func (s *Settings) deployment(r *reader) {
 	}
 }
 
-// levels are those of Envoy's service, and ours.
+// levels maps the log levels of Envoy's service to ours.
 var levels = map[string]string{
 	"trace": "debug", "debug": "debug", "info": "info", "warn": "warn", "warning": "warn", "error": "error", "fatal": "error", "panic": "error",
 }
@@ -205,7 +205,7 @@ func (r *reader) header(name, otherwise string) string {
 	return v
 }
 
-// parsed reads a variable. One that is not set is the zero value, and one that does not parse or is not valid is an error.
+// parsed reads a variable. An unset one is the zero value. One that does not parse or is not valid is an error.
 func parsed[T any](r *reader, name, use string, parse func(string) (T, error), valid func(T) bool) (v T) {
 	text := r.env(name)
 	if text == "" {
@@ -247,7 +247,7 @@ func (r *reader) port(name, otherwise string, least uint64) string {
 	return p
 }
 
-// telemetry reads where metrics and traces go. Envoy's service has statsd by default; here a variable turns it on.
+// telemetry reads where to send metrics and traces. Envoy's service uses statsd by default; here a variable enables it.
 func (r *reader) telemetry(deployed bool) telemetry.Exporters {
 	var t telemetry.Exporters
 	dog, plain := r.boolean("USE_DOG_STATSD"), r.boolean("USE_STATSD")
@@ -324,7 +324,7 @@ func (r *reader) management() *Source {
 	return m
 }
 
-// pairs reads what a variable lists between commas, written as form. An error does not show it: it may be secret.
+// pairs reads a comma-separated list from a variable. Its elements have the given form. An error hides the value: it may be secret.
 func (r *reader) pairs(name, form string) (out [][2]string) {
 	if r.env(name) == "" {
 		return nil

@@ -31,36 +31,36 @@ import (
 // TypeURL is the type of the resources.
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// A Source is a management server that sends configurations: ratelimit.config.ratelimit.v3, the state of the world over an
-// aggregated discovery stream.
+// A Source is a management server that sends configurations of type ratelimit.config.ratelimit.v3, with the
+// state-of-the-world variant of an aggregated discovery stream.
 type Source struct {
-	// Server is its address, host:port.
+	// Server is the server's address, host:port.
 	Server string
 	// Node is the ID of this process for the server.
 	Node string
-	// Defaults are the options of rules, which its configurations cannot name.
+	// Defaults are the options of rules that the server's configurations cannot express.
 	Defaults config.Defaults
 	// Merge lets several resources configure one domain.
 	Merge bool
-	// TLS encrypts the connection. CA are the server's authorities, empty for the system's; Cert and Key are this client's,
-	// empty for none; all are files in PEM. ServerName is the name that the server must have, empty for that of its address.
+	// TLS encrypts the connection. CA is a file with the server's authorities; empty means the system's. Cert and Key are this
+	// client's files; empty means none. All files are PEM. ServerName is the expected server name; empty means the one in Server.
 	TLS           bool
 	CA, Cert, Key string
 	ServerName    string
 	// Headers are sent with each stream.
 	Headers map[string]string
-	// Retry is the pause before a new stream, and the first before another rejection. Zero is three seconds.
+	// Retry is the pause before a new stream, and before the first repeated rejection. Zero is three seconds.
 	Retry time.Duration
-	// MaxMessage is the most bytes of a message from the server. Zero is the default of gRPC, 4 MiB.
+	// MaxMessage is the maximum size of a server message in bytes. Zero is the default of gRPC, 4 MiB.
 	MaxMessage int
-	// Lost is called with the error that ended a stream, once until the server sends something new. Nil is not called.
+	// Lost is called with the error that ended a stream, at most once until the server sends something new. It may be nil.
 	Lost func(error)
 }
 
-// Watch calls use with each valid configuration that the server sends, until ctx ends. For one that is wrong, or that use
-// refuses, it calls rejected, and the server receives the error too. Calls do not overlap. Servers answer a rejection with the
-// same configuration: further rejections are not reported, and come after pauses that grow to ten times Retry. Watch returns an
-// error for an unusable address or options; it retries a server that is away.
+// Watch calls use with each valid configuration from the server until ctx ends. If a configuration is invalid or use
+// rejects it, Watch calls rejected and sends the error to the server. Calls do not overlap. Servers answer a rejection with
+// the same configuration. Watch does not report such repetitions, and rejects them after pauses that grow to ten times
+// Retry. It returns an error for an invalid address or option, and retries while the server is unreachable.
 func (s Source) Watch(ctx context.Context, use func(*config.Config) error, rejected func(error)) error {
 	creds := insecure.NewCredentials()
 	if s.TLS {
@@ -93,7 +93,7 @@ func (s Source) Watch(ctx context.Context, use func(*config.Config) error, rejec
 	return nil
 }
 
-// A subscription is what one Watch knows of its server.
+// A subscription is the state of one Watch.
 type subscription struct {
 	Source
 	use      func(*config.Config) error
@@ -128,7 +128,7 @@ func (s *subscription) stream(ctx context.Context, conn *grpc.ClientConn) error 
 			}
 		case err := <-ended:
 			return err
-		case res := <-arrived: // also before a rejection is due: this one is newer
+		case res := <-arrived: // even before a due rejection: this configuration is newer
 			if res.GetTypeUrl() != TypeURL {
 				return fmt.Errorf("the management server sent %s, which this process did not request", res.GetTypeUrl())
 			}
@@ -139,7 +139,7 @@ func (s *subscription) stream(ctx context.Context, conn *grpc.ClientConn) error 
 	}
 }
 
-// answer uses a configuration or rejects it, and returns the request that says so, and how long to wait before it is sent.
+// answer uses or rejects a configuration. It returns the request that reports this, and the pause before sending it.
 func (s *subscription) answer(res *discovery.DiscoveryResponse) (*discovery.DiscoveryRequest, time.Duration) {
 	cfg, err := s.read(res.GetResources())
 	if err == nil {
@@ -170,7 +170,7 @@ func (s *subscription) request() *discovery.DiscoveryRequest {
 	return &discovery.DiscoveryRequest{Node: node, TypeUrl: TypeURL, VersionInfo: s.accepted}
 }
 
-// read returns the configuration in resources. It writes them as a file first, so that one parser checks both forms.
+// read returns the configuration in resources. It converts them to the file format first, so that one parser checks both.
 func (s Source) read(resources []*anypb.Any) (*config.Config, error) {
 	if len(resources) == 0 {
 		return config.Empty(), nil
@@ -194,7 +194,7 @@ func (s Source) read(resources []*anypb.Any) (*config.Config, error) {
 	return config.Parse(s.Defaults, s.Merge, files...)
 }
 
-// text returns a configuration in JSON, which is YAML, with what files must say: the key, and the units also if they are 0.
+// text returns a configuration as JSON, which is YAML. It writes what files must contain: the key, and the units even if they are 0.
 func text(message *ratelimit.RateLimitConfig) ([]byte, error) {
 	packed, err := protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}.Marshal(message)
 	if err != nil {
@@ -208,7 +208,7 @@ func text(message *ratelimit.RateLimitConfig) ([]byte, error) {
 	return json.Marshal(config)
 }
 
-// unknown returns the name of a message with a field that this version does not know, and that may change its meaning, or "".
+// unknown returns the name of a message with an unknown field, which may change its meaning, or "".
 func unknown(m protoreflect.Message) (name string) {
 	if len(m.GetUnknown()) > 0 {
 		return string(m.Descriptor().Name())

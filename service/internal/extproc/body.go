@@ -16,7 +16,7 @@ import (
 	"example.com/sash/service/internal/config"
 )
 
-// outputs are the fields with the maximum output of a request, by the end of its path; the first is set. None is a path without output.
+// outputs has the fields for the maximum output, by the end of a path. The first is set if all are missing; nil means no output.
 var outputs = []struct {
 	format, path string
 	fields       []string
@@ -42,7 +42,7 @@ var (
 	errModel     = errors.New("the body has a model that is no string, twice, or in other letters, and the API may read any")
 )
 
-// each calls see with the name of each field of a valid JSON object, and where its value is.
+// each calls see for each field of a valid JSON object, with the name and the position of the value.
 func each(object []byte, see func(name string, from, to int)) {
 	level, name, from := 0, "", 0
 	for i := 0; i < len(object); i++ {
@@ -78,7 +78,7 @@ func text(value []byte) (plain string) {
 	return plain
 }
 
-// read returns the model of a request, and whether it asks for a stream. An empty body has neither.
+// read returns the model of a request, and whether it requests a stream. For an empty body both are zero.
 func read(body []byte) (model string, stream bool, err error) {
 	switch start := bytes.TrimLeft(body, " \t\r\n"); {
 	case len(body) == 0:
@@ -102,7 +102,7 @@ func read(body []byte) (model string, stream bool, err error) {
 	return model, stream, err
 }
 
-// prepare returns the most tokens that a request can use, and its body with a maximum output and usage added; nil is no change.
+// prepare returns the most tokens that a request can use, and a body with a maximum output and usage added; nil means no change.
 func prepare(uri string, body []byte, stream bool, tokens *config.Tokens) (outgoing.Bound, []byte, error) {
 	if plain, err := url.PathUnescape(uri); err == nil {
 		uri = plain
@@ -141,7 +141,7 @@ func prepare(uri string, body []byte, stream bool, tokens *config.Tokens) (outgo
 	return bound, changed, err
 }
 
-// with returns a JSON object, which may be null or nothing, with a value at a path. All else stays as the client wrote it.
+// with sets the value at a path of a JSON object, which may be null or empty. The rest stays as the client wrote it.
 func with(object []byte, at, value string) ([]byte, error) {
 	name, rest, nested := strings.Cut(at, ".")
 	switch plain := bytes.TrimSpace(object); {
@@ -166,14 +166,14 @@ func with(object []byte, at, value string) ([]byte, error) {
 	if bytes.Equal(bytes.TrimSpace(object[start:end]), []byte(value)) {
 		return object, nil
 	}
-	if start == 0 { // a new field, which is the last one
+	if start == 0 { // a new field, which becomes the last one
 		start = bytes.LastIndexByte(object, '}')
 		end, value = start, comma+strconv.Quote(name)+":"+value
 	}
 	return slices.Concat(object[:start], []byte(value), object[end:]), nil
 }
 
-// kinds are those of errors, of OpenAI and Anthropic, and of Gemini.
+// kinds are the names of errors in the APIs of OpenAI and Anthropic, and of Gemini.
 var kinds = map[int][2]string{
 	http.StatusBadRequest:            {"invalid_request_error", "INVALID_ARGUMENT"},
 	http.StatusRequestEntityTooLarge: {"request_too_large", "INVALID_ARGUMENT"},
@@ -181,7 +181,7 @@ var kinds = map[int][2]string{
 	http.StatusServiceUnavailable:    {"api_error", "UNAVAILABLE"},
 }
 
-// problem returns an error in the form of an API, by default that of OpenAI.
+// problem returns an error in the format of an API, by default that of OpenAI.
 func problem(format string, code int, text string) []byte {
 	all := map[string]any{"error": map[string]any{"type": kinds[code][0], "message": text, "param": nil, "code": nil}}
 	switch format {

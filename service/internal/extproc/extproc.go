@@ -1,6 +1,6 @@
-// Package extproc answers Envoy's external processing for token budgets. Two filters of Envoy call it. The first has requests reserve
-// tokens. It holds each until its answer, which passes the sealed reservation and the RateLimit fields on in dynamic metadata. The second
-// sends on what it sees of responses without waiting, and its streams settle the reservations.
+// Package extproc implements Envoy's external processing for token budgets. Envoy calls it through two filters. The first
+// holds each request until its tokens are reserved. The answer passes the sealed reservation and the RateLimit fields on in
+// dynamic metadata. The second forwards what it sees of responses without waiting, and its streams settle the reservations.
 package extproc
 
 import (
@@ -35,25 +35,25 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// questionKey is the initial metadata with what requests are counted by, as in forward-auth: domain=ai&descriptor=header:x-user.
+// questionKey is the initial metadata that says what to count requests by, as in forward-auth: domain=ai&descriptor=header:x-user.
 const questionKey = "sash"
 
-// Method is the method of the protocol.
+// Method is the full name of the protocol's method.
 const Method = ext.ExternalProcessor_Process_FullMethodName
 
 var errFilters = errors.New("the filters of Envoy have to be those of examples/tokens/envoy.yaml, so that each body comes whole, with its headers")
 
 // Options for a Service.
 type Options struct {
-	Shadow bool         // admits, unchanged, what the limits refuse or cannot count
-	Room   *conns.Room  // bounds the bodies that are being decided
-	Access *access.Gate // says which callers may decide; nil lets all
+	Shadow bool         // admits, unchanged, requests that the limits refuse or cannot count
+	Room   *conns.Room  // bounds the bodies of undecided requests
+	Access *access.Gate // says which callers may decide; nil permits all
 	Tokens *wire.Tokens // seals reservations, which any instance with the same key settles
 	Stats  *stats.Registry
 	Log    *slog.Logger
 }
 
-// A Service answers streams. Before a request is admitted an error ends its stream, and Envoy answers by status_on_error.
+// A Service answers streams. An error before the decision ends the stream, and Envoy answers with status_on_error.
 type Service struct {
 	ext.UnimplementedExternalProcessorServer
 	decider *decide.Decider
@@ -66,7 +66,7 @@ func Register(server grpc.ServiceRegistrar, decider *decide.Decider, opts Option
 	ext.RegisterExternalProcessorServer(server, &Service{decider: decider, opts: opts, log: throttle.Log{To: opts.Log}})
 }
 
-// A request is one that a stream decides.
+// A request is one request that a stream decides.
 type request struct {
 	*Service
 	ctx      context.Context
@@ -74,12 +74,12 @@ type request struct {
 	header   http.Header // as a proxy describes it
 	path     string
 	format   string               // of errors
-	fields   http.Header          // of the response, by the decision
+	fields   http.Header          // of the response, from the decision
 	held     []decide.Reservation // tokens
 	errors   []any                // whether each is kept after an error
 }
 
-// Process implements the protocol: the first message says which of the two filters a stream is of.
+// Process implements the protocol. The first message shows which of the two filters opened the stream.
 func (s *Service) Process(stream ext.ExternalProcessor_ProcessServer) error {
 	first, err := stream.Recv()
 	switch {
@@ -87,14 +87,14 @@ func (s *Service) Process(stream ext.ExternalProcessor_ProcessServer) error {
 		return err
 	case first.GetRequestHeaders() == nil && first.GetObservabilityMode():
 		return s.observe(stream, first)
-	case first.GetRequestHeaders() != nil && !first.GetObservabilityMode(): // else the request would not wait
+	case first.GetRequestHeaders() != nil && !first.GetObservabilityMode(): // otherwise Envoy would not hold the request
 		return s.decide(stream, first)
 	}
 	return s.wrong(errFilters)
 }
 
-// decide answers all messages of a request at once, when it is decided: until then Envoy holds the request. A stream ends with OK only
-// after that, because Envoy passes on what such an end leaves undecided.
+// decide answers all messages of a request at once after the decision, because Envoy holds the request until
+// then. The stream ends with OK only after these answers: Envoy would otherwise forward the undecided request.
 func (s *Service) decide(stream ext.ExternalProcessor_ProcessServer, first *ext.ProcessingRequest) error {
 	p := &request{Service: s, ctx: stream.Context()}
 	if err := p.begin(); err != nil {
@@ -113,7 +113,7 @@ func (s *Service) decide(stream ext.ExternalProcessor_ProcessServer, first *ext.
 		switch body = next.GetRequestBody(); {
 		case body == nil, !body.GetEndOfStream() && !json.Valid(body.GetBody()):
 			return p.wrong(errFilters)
-		case !body.GetEndOfStream(): // no piece of JSON, so trailers follow: Envoy would never send the end of the request on
+		case !body.GetEndOfStream(): // the JSON is complete, so trailers follow: Envoy would never send the end of the request on
 			p.opts.Stats.Invalid()
 			p.log.Log(slog.LevelWarn, "a request was refused: it has trailers, or there is no buffer filter before the filter that decides")
 			return stream.Send(p.refuse(http.StatusBadRequest, "trailers cannot follow the body here: send the request without them", nil))
@@ -142,7 +142,7 @@ func (s *Service) decide(stream ext.ExternalProcessor_ProcessServer, first *ext.
 	return nil
 }
 
-// answers returns those to the messages of an admitted request. A nil body is sent on as it is.
+// answers returns the answers to the messages of an admitted request. A nil changed sends the body on unchanged.
 func (p *request) answers(body bool, changed []byte) []*ext.ProcessingResponse {
 	all := []*ext.ProcessingResponse{{Response: readable, DynamicMetadata: p.metadata()}}
 	if body {
@@ -155,7 +155,7 @@ func (p *request) answers(body bool, changed []byte) []*ext.ProcessingResponse {
 	return all
 }
 
-// readable is the same for all requests. What is compressed cannot be read.
+// readable is the same for all requests. The service cannot read compressed bodies.
 var readable = &ext.ProcessingResponse_RequestHeaders{RequestHeaders: &ext.HeadersResponse{Response: &ext.CommonResponse{
 	HeaderMutation: set(http.Header{"accept-encoding": {"identity"}}),
 }}}
@@ -179,14 +179,14 @@ func (s *Service) permit(ctx context.Context, domain string) error {
 	return nil
 }
 
-// wrong counts and logs filters that are configured wrongly, and returns the status of the stream.
+// wrong counts and logs filters that are misconfigured, and returns the status of the stream.
 func (s *Service) wrong(err error) error {
 	s.opts.Stats.Invalid()
 	s.log.Log(slog.LevelError, "a request was not decided, so that its client gets status_on_error of the filter, or not settled", "error", err)
 	return status.Error(codes.InvalidArgument, err.Error())
 }
 
-// set returns fields of one value each, which replace others of their names.
+// set returns header fields with one value each. They replace others with the same names.
 func set(fields http.Header) *ext.HeaderMutation {
 	all := &ext.HeaderMutation{}
 	for name := range fields {
@@ -198,7 +198,7 @@ func set(fields http.Header) *ext.HeaderMutation {
 	return all
 }
 
-// described are the fields in which forward-auth reads what HTTP/2 has in pseudo-headers.
+// described maps HTTP/2 pseudo-headers to the fields that forward-auth reads.
 var described = map[string]string{":method": "X-Forwarded-Method", ":authority": "X-Forwarded-Host", ":path": "X-Forwarded-Uri"}
 
 func (p *request) requestHeaders(h *ext.HttpHeaders) {
@@ -206,7 +206,7 @@ func (p *request) requestHeaders(h *ext.HttpHeaders) {
 	for _, f := range h.GetHeaders().GetHeaders() {
 		p.header.Add(f.GetKey(), valueOf(f))
 	}
-	for pseudo, name := range described { // whatever the client sent there
+	for pseudo, name := range described { // overwrites what the client sent
 		p.header[name] = p.header[pseudo]
 	}
 	p.path, _, _ = strings.Cut(p.header.Get("X-Forwarded-Uri"), "?")
@@ -214,7 +214,7 @@ func (p *request) requestHeaders(h *ext.HttpHeaders) {
 
 func valueOf(f *corev3.HeaderValue) string { return cmp.Or(string(f.GetRawValue()), f.GetValue()) }
 
-// admit decides a request by its body, which may be empty. It returns the refusal, or the body to send instead; nil is the same.
+// admit decides a request by its body, which may be empty. It returns the refusal, or the body to send instead; nil keeps the body.
 func (p *request) admit(body []byte) (refusal *ext.ProcessingResponse, changed []byte) {
 	refusal, changed = p.reserve(body)
 	if said := refusal.GetImmediateResponse(); p.opts.Shadow && said != nil && said.GetStatus().GetCode() < http.StatusInternalServerError {
@@ -238,7 +238,7 @@ func (p *request) reserve(body []byte) (refusal *ext.ProcessingResponse, changed
 		found, _ := p.decider.Config().Find(p.question.Domain, part.Entries)
 		rules, p.errors = append(rules, found.Rule), append(p.errors, counts(found.Rule) && found.Rule.Tokens.CountErrors)
 	}
-	if unread != nil { // then its rule is not known either, which may be one of those that count tokens
+	if unread != nil { // then its rule is not known either, and may count tokens
 		all := p.decider.Config().Rules()
 		if i := slices.IndexFunc(all, func(r *config.Rule) bool { return counts(r) && r.Domain == p.question.Domain }); i >= 0 {
 			p.format = all[i].Tokens.Format
@@ -260,7 +260,7 @@ func (p *request) reserve(body []byte) (refusal *ext.ProcessingResponse, changed
 			}
 		}
 	}
-	// The decision goes on when Envoy leaves, within the store's budget: what it charged is then known, and can be given back.
+	// The decision continues when Envoy leaves, within the store's budget. Its charge is then known, and can be given back.
 	answers, held, err := p.decider.ReserveAll(context.WithoutCancel(p.ctx), decide.Request{Domain: p.question.Domain, Port: decide.GRPC, Parts: parts, Lenient: true})
 	if err != nil {
 		p.log.Log(slog.LevelError, "no decision", "error", err)

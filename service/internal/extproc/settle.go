@@ -17,7 +17,7 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// The namespaces of dynamic metadata. The second filter sends what is in the first with every message, and Envoy adds the fields to responses.
+// The namespaces of dynamic metadata. The second filter sends the first namespace with every message. Envoy adds the fields to responses.
 const ownSpace, fieldsSpace = "sash", "sash.fields"
 
 // metadata returns what the response of an admitted request needs.
@@ -38,22 +38,22 @@ func (p *request) metadata() *structpb.Struct {
 	}}
 }
 
-// A response is what a stream has seen of one.
+// A response is what a stream has seen of one response.
 type response struct {
 	meter    outgoing.Meter
 	status   int
-	upstream bool // sent it, and not Envoy, which also answers requests that were not admitted
+	upstream bool // the upstream sent it, not Envoy, which also answers requests that were not admitted
 	readable bool // it is not compressed
 }
 
-// gaveUp are the errors of a proxy that no longer waits: the upstream may still use tokens. Other errors use none.
+// gaveUp are the errors of a proxy that stopped waiting: the upstream may still use tokens. After other errors it uses none.
 var gaveUp = []int{http.StatusRequestTimeout, 499, http.StatusGatewayTimeout, 524}
 
 var errMetadata = errors.New("the response of an admitted request came without the metadata sash: the first filter of ext_proc has to have " +
 	"receiving_namespaces, and the second one forwarding_namespaces, as in examples/tokens/envoy.yaml")
 
-// observe reads a response, to which Envoy expects no answer, and then settles what its request reserved. All that can wait does: while the
-// response begins, its client waits.
+// observe reads a response, whose messages Envoy does not wait to have answered, and then settles the reservation of
+// its request. It defers work until the end of the response, because the client waits for its beginning.
 func (s *Service) observe(stream ext.ExternalProcessor_ProcessServer, first *ext.ProcessingRequest) error {
 	own, decided := first.GetMetadataContext().GetFilterMetadata()[ownSpace]
 	token := own.GetFields()["reservation"].GetStringValue()
@@ -96,7 +96,7 @@ func (r *response) read(m *ext.ProcessingRequest) bool {
 	return m.GetResponseHeaders().GetEndOfStream() || m.GetResponseBody().GetEndOfStream() || m.GetResponseTrailers() != nil
 }
 
-// correct settles what was reserved when the stream is over. Without final usage the estimate stays. Each part may be kept after an error.
+// correct settles the reservation at the end of the stream. Without final usage the estimate stays. An error gives back the parts not kept.
 func (s *Service) correct(ctx context.Context, r *response, held []decide.Reservation, errors []*structpb.Value) error {
 	u := r.meter.Usage()
 	over := int64(0)

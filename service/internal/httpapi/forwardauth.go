@@ -24,7 +24,7 @@ import (
 
 const forwardAuthPath = "/v1/forward-auth"
 
-// forwardedFor is one of the headers in which a proxy describes its client's request. Any caller can write them.
+// forwardedFor is one of the headers in which a proxy describes its client's request. Any caller can write these headers.
 const forwardedFor = "X-Forwarded-For"
 
 var errDirect = errors.New("there is no X-Forwarded header: the proxy has to send one, such as " + forwardedFor +
@@ -32,8 +32,8 @@ var errDirect = errors.New("there is no X-Forwarded header: the proxy has to sen
 
 var errRepeated = errors.New("which of its values counts is not known")
 
-// forwardAuth answers a proxy that asks whether it may let a request through: 200, or the refusal that the proxy gives its client. The
-// parameters of the URL are the proxy's configuration. The mistakes of a proxy are logged, because nginx keeps the answer to itself.
+// forwardAuth answers a proxy that asks whether to let a request through: 200, or the refusal for the client. The
+// URL's parameters are the proxy's configuration. Errors in it are logged, because nginx does not show the answer.
 func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 	question, err := ParseQuestion(r.URL.RawQuery)
 	var parts []decide.Part
@@ -45,7 +45,7 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 		parts, err = h.ask(question, r)
 	}
 	if err != nil {
-		if !errors.Is(err, errRepeated) && !errors.Is(err, httplimit.ErrBadKey) { // which any client can bring about
+		if !errors.Is(err, errRepeated) && !errors.Is(err, httplimit.ErrBadKey) { // any client can cause these errors
 			h.log.Log(slog.LevelError, "a proxy asks for forward-auth wrongly, and its clients get an error", "error", err)
 		}
 		wire.Fail(w, http.StatusBadRequest, err.Error())
@@ -67,8 +67,8 @@ func (h *Handler) forwardAuth(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) ask(q *Question, r *http.Request) ([]decide.Part, error) {
-	// A page of another origin cannot send such a header without a preflight request, which is refused here: otherwise it
-	// could charge any subject.
+	// A page of another origin cannot send such a header without a preflight request, which this handler
+	// refuses. Without the header, the page could charge any subject.
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(r.Header)), func(name string) bool { return strings.HasPrefix(name, "X-Forwarded-") }) {
 		return nil, errDirect
 	}
@@ -78,8 +78,8 @@ func (h *Handler) ask(q *Question, r *http.Request) ([]decide.Part, error) {
 	return q.Parts(r.Header)
 }
 
-// Disclose joins the answers into what the client learns, without limits that do not bind: the fields, which it sets, and the
-// refusal, or nil. Its time to retry is zero when waiting does not help.
+// Disclose combines the answers into what the client learns, without limits that do not bind. It sets the
+// fields, and returns the refusal or nil. A refusal's retry time is zero if waiting does not help.
 func (q *Question) Disclose(answers []decide.Answer, fields http.Header) *httplimit.Denial {
 	var limits []sash.LimitResult
 	denial, refused := &httplimit.Denial{Status: q.deny}, false
@@ -92,7 +92,7 @@ func (q *Question) Disclose(answers []decide.Answer, fields http.Header) *httpli
 		switch {
 		case a.Source == sash.FromPolicy: // nothing was counted
 			continue
-		case a.BannedBy != nil: // no limit that a client could keep to: a policy of no units and no window would be malformed
+		case a.BannedBy != nil: // a client cannot keep to a ban: a policy without units and window would be malformed
 			denial.RetryAfter = max(denial.RetryAfter, a.RefusedBy.RetryAfter)
 			denial.Policies = append(denial.Policies, a.RefusedBy.Limit.Name)
 			continue
@@ -122,7 +122,7 @@ func (q *Question) Disclose(answers []decide.Answer, fields http.Header) *httpli
 	return denial
 }
 
-// A Question is the configuration of forward-auth that the URL has, the same for all clients.
+// A Question is the configuration of forward-auth in the URL. It is the same for all clients.
 type Question struct {
 	Domain      string
 	descriptors []descriptor
@@ -131,10 +131,10 @@ type Question struct {
 	path        httplimit.PathFold
 }
 
-// A descriptor says which entries a request is looked up with, one level each.
+// A descriptor lists the sources of a request's entries, one for each level.
 type descriptor []source
 
-// name names a descriptor in the fields: its keys, as the parameter has them.
+// name returns the descriptor's name in the fields: its keys in the form of the parameter.
 func (d descriptor) name() string {
 	keys := make([]string, len(d))
 	for i, s := range d {
@@ -143,19 +143,19 @@ func (d descriptor) name() string {
 	return strings.Join(keys, ",")
 }
 
-// A source is the key of an entry, and where its value comes from.
+// A source is the key of an entry and the origin of its value.
 type source struct {
 	key   string
 	value func(*proxied) (string, error)
 }
 
-// words are the values that the headers of a proxy give.
+// words maps the words of a descriptor to values from a proxy's headers.
 var words = map[string]func(*proxied) (string, error){
 	"host": (*proxied).host, "path": (*proxied).path, "remote_address": (*proxied).remoteAddress,
 	"method": func(p *proxied) (string, error) { return p.required("X-Forwarded-Method") },
 }
 
-// ParseQuestion reads the parameters: domain, descriptor once or more, deny, fields and path.
+// ParseQuestion reads the parameters: domain, descriptor (once or more), deny, fields and path.
 func ParseQuestion(query string) (*Question, error) {
 	given, err := url.ParseQuery(query)
 	if err != nil {
@@ -170,7 +170,7 @@ func ParseQuestion(query string) (*Question, error) {
 		switch name {
 		case "domain":
 			q.Domain = values[0]
-		case "deny": // nginx takes 401 and 403 alone
+		case "deny": // nginx accepts only 401 and 403
 			if !slices.Contains([]string{"401", "403", "429"}, values[0]) {
 				return nil, fmt.Errorf("deny=%s: it is 401, 403 or 429", wire.Clip(values[0]))
 			}
@@ -221,7 +221,7 @@ func parseDescriptor(text string) (descriptor, error) {
 			d[i] = source{entry, words[entry]}
 		case isHeader && header != "":
 			d[i] = source{strings.ToLower(header), func(p *proxied) (string, error) { return p.sole(header) }}
-		case isCookie && cookie != "" && !isFixed: // in the case in which it is written, which counts
+		case isCookie && cookie != "" && !isFixed: // the case of a cookie's name is significant
 			d[i] = source{cookie, func(p *proxied) (string, error) { return p.cookie(cookie) }}
 		case isFixed && key != "" && !isHeader && !isCookie:
 			d[i] = source{key, func(*proxied) (string, error) { return fixed, nil }}
@@ -244,7 +244,7 @@ func (p *proxied) host() (string, error) {
 	return strings.ToLower(strings.TrimSuffix((&url.URL{Host: host}).Hostname(), ".")), err
 }
 
-// cookie returns the value of a cookie. One that is there twice is an error, as a header is.
+// cookie returns the value of a cookie. A cookie that occurs twice is an error, like a header.
 func (p *proxied) cookie(name string) (string, error) {
 	switch found := (&http.Request{Header: p.header}).CookiesNamed(name); len(found) {
 	case 0:
@@ -256,8 +256,8 @@ func (p *proxied) cookie(name string) (string, error) {
 	}
 }
 
-// Parts are the descriptors of a request. An entry whose header the client did not send has an empty value:
-// such requests count together, and leaving a header out is no way around a limit.
+// Parts returns the descriptors of a request. An entry whose header is missing has an empty value: such
+// requests count together, so that leaving a header out does not evade a limit.
 func (q *Question) Parts(header http.Header) ([]decide.Part, error) {
 	p := &proxied{header, q.path}
 	parts := make([]decide.Part, len(q.descriptors))
@@ -268,7 +268,7 @@ func (q *Question) Parts(header http.Header) ([]decide.Part, error) {
 			if err != nil {
 				return nil, err
 			}
-			// A key of bytes that are no text would be none in the configuration, metrics and JSON either.
+			// A key with invalid UTF-8 could not occur in the configuration, metrics and JSON either.
 			entries[j] = config.Entry{Key: s.key, Value: strings.ToValidUTF8(value, "\uFFFD")}
 		}
 		parts[i] = decide.Part{Entries: entries, Cost: 1, ByRule: true}
@@ -276,7 +276,7 @@ func (q *Question) Parts(header http.Header) ([]decide.Part, error) {
 	return parts, nil
 }
 
-// sole returns the value of a header. Of one that is there twice the application may read either.
+// sole returns the value of a header. A header that occurs twice is an error, because the application may read either value.
 func (p *proxied) sole(name string) (string, error) {
 	if values := p.header.Values(name); len(values) > 1 {
 		return "", fmt.Errorf("the header %s is there %d times: %w", wire.Clip(name), len(values), errRepeated)
@@ -294,8 +294,8 @@ func (p *proxied) required(name string) (string, error) {
 
 var peer, _ = httplimit.NewClientAddress(nil)
 
-// remoteAddress returns the address that the proxy itself saw, the last one of the header: anything to its
-// left was written by the client. It is the prefix for IPv6, where one client has many addresses.
+// remoteAddress returns the address that the proxy itself saw, the last one in the header: the client wrote
+// everything to its left. For IPv6 it returns the prefix, because one client has many addresses.
 func (p *proxied) remoteAddress() (string, error) {
 	lines := p.header.Values(forwardedFor)
 	if len(lines) == 0 {
@@ -310,7 +310,7 @@ func (p *proxied) remoteAddress() (string, error) {
 	return middleware.Client(addr, middleware.DefaultIPv6Bits), nil
 }
 
-// path returns the path without the query, folded: another spelling is the same path.
+// path returns the folded path without the query, so that all spellings of a path are the same.
 func (p *proxied) path() (string, error) {
 	uri, err := p.required("X-Forwarded-Uri")
 	if err != nil {
@@ -322,7 +322,7 @@ func (p *proxied) path() (string, error) {
 	}
 	uri, _, _ = strings.Cut(uri, "?")
 	uri, _, fragment := strings.Cut(uri, "#")
-	if fragment && p.fold != httplimit.CleanOnly { // a server may go on after it
+	if fragment && p.fold != httplimit.CleanOnly { // a server may read on after the fragment's sign
 		return "", fmt.Errorf("%w: the path has a fragment", httplimit.ErrBadKey)
 	}
 	return p.fold.Fold(uri)

@@ -1,6 +1,6 @@
-// Package httpapi is the service's HTTP interface: POST /v1/allow, peek, reserve, settle, cancel and extend,
-// and GET /healthz, all JSON, and what Envoy's rate limit service has there, POST /json and GET /healthcheck.
-// Proxies ask /v1/forward-auth. GET /openapi.yaml describes it.
+// Package httpapi is the service's HTTP interface in JSON: POST /v1/allow, peek, reserve, settle, cancel and
+// extend, and GET /healthz. Like Envoy's rate limit service, it has POST /json and GET /healthcheck. Proxies
+// call /v1/forward-auth. GET /openapi.yaml describes the interface.
 package httpapi
 
 import (
@@ -38,15 +38,15 @@ type Handler struct {
 // Options for a Handler. The zero value is the default.
 type Options struct {
 	Timeout time.Duration               // bounds one decision; zero is one second
-	MaxWait time.Duration               // bounds how long a request can wait: at most a day; zero is not at all
-	Access  *access.Gate                // which callers may decide; nil is all
-	Tokens  *wire.Tokens                // those of reservations; nil is some of this handler's own
+	MaxWait time.Duration               // bounds how long a request can wait, a day at most; zero is not at all
+	Access  *access.Gate                // which callers may decide; nil permits all
+	Tokens  *wire.Tokens                // seals reservations; nil is a random key of this handler
 	JSON    http.Handler                // answers /json, Envoy's protocol as JSON; nil is not found
 	Health  func() degrade.Health       // answers GET /healthz, without waiting for the store; nil is degrade.MemoryHealth
-	Ready   func(context.Context) error // why GET /healthcheck says that the service is not ready; nil is always ready
-	Log     *slog.Logger                // gets the store's failures, at most one a second; nil is slog.Default
-	// Draining is closed when the service is about to stop: it answers as before, but health is down and connections
-	// of HTTP/1 are closed after their next answer. Nil is never.
+	Ready   func(context.Context) error // returns why GET /healthcheck reports that the service is not ready; nil is always ready
+	Log     *slog.Logger                // receives the store's failures, at most one line a second; nil is slog.Default
+	// Draining is closed when the service is about to stop. The service then answers as before, but reports
+	// itself as down, and closes each HTTP/1 connection after its next answer. Nil never drains.
 	Draining <-chan struct{}
 }
 
@@ -75,18 +75,18 @@ func New(decider *decide.Decider, opts *Options) *Handler {
 	return h
 }
 
-// open are the paths that need no credentials: load balancers have none, and the document is no secret.
+// open lists the paths without credentials: load balancers have none, and the OpenAPI document is not secret.
 var open = map[string]bool{"/healthz": true, "/healthcheck": true, "/openapi.yaml": true}
 
-// ServeHTTP implements http.Handler. It answers callers that are not known, and puts the others into the context of their
-// request. The handlers of paths check rights, because the domain is in the request.
+// ServeHTTP implements http.Handler. It refuses unknown callers, and stores known ones in the request's
+// context. The handlers of the paths check rights, because the domain is in the request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	if h.draining() {
 		last(w, r)
 	}
 	header := "Authorization"
-	if r.URL.Path == forwardAuthPath { // a proxy hands the Origin and Sec-Fetch-Site of its client on
+	if r.URL.Path == forwardAuthPath { // a proxy passes on the Origin and Sec-Fetch-Site of its client
 		header = access.ProxyHeader
 	} else if err := wire.Pageless(r); err != nil {
 		wire.Fail(w, http.StatusForbidden, err.Error())
@@ -120,7 +120,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, silent
 		return
 	}
 	if r.Context().Err() == nil { // otherwise the client went away
-		h.log.Log(slog.LevelError, "no decision", "error", err) // the error may disclose where the store is: not for the client
+		h.log.Log(slog.LevelError, "no decision", "error", err) // not for the client: the error may disclose where the store is
 	}
 	wire.SetRetryAfter(w.Header())
 	text, cause := silent.Of(err)
@@ -139,8 +139,8 @@ func (h *Handler) draining() bool {
 // Health answers GET /healthz, on any port.
 func (h *Handler) Health() http.Handler { return h.paths["/healthz"] }
 
-// health answers 200 until the service is about to stop, whatever the state of its store: neither restarting nor
-// avoiding the service would bring that back.
+// health answers 200 until the service is about to stop, whatever the state of the store. Restarting or
+// avoiding the service would not repair the store.
 func (h *Handler) health(w http.ResponseWriter, _ *http.Request) {
 	health, status := h.opts.Health(), http.StatusOK
 	if h.draining() {
@@ -149,7 +149,7 @@ func (h *Handler) health(w http.ResponseWriter, _ *http.Request) {
 	wire.Write(w, status, health)
 }
 
-// check answers as Envoy's rate limit service does: OK, or 500 when the service is not ready or about to stop.
+// check answers like Envoy's rate limit service: OK, or 500 when the service is not ready or about to stop.
 func (h *Handler) check(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if h.draining() {
@@ -175,7 +175,7 @@ var document []byte
 
 func serveDocument(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/yaml")
-	_, _ = w.Write(document) // a client that is gone is no concern of ours
+	_, _ = w.Write(document) // an error means that the client is gone
 }
 
 func reads(what string, next http.HandlerFunc) http.HandlerFunc {
@@ -189,7 +189,7 @@ func reads(what string, next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// decides returns what answers requests for a decision by one way of the engine: 200, or 429 if it refuses one that charges.
+// decides returns a handler for decisions, made by one way of the engine. It answers 200, or 429 if a charging decision refuses.
 func (h *Handler) decides(charges bool, silent *wire.Silence, by wire.Way) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		req, ok := h.read(w, r, charges)
@@ -212,17 +212,17 @@ func (h *Handler) decides(charges bool, silent *wire.Silence, by wire.Way) http.
 	}
 }
 
-// A settlement is the body of POST /v1/settle, which has to have Used, so that no charge is given back by mistake. Those of
-// /v1/cancel and /v1/extend have none.
+// A settlement is the body of POST /v1/settle, which must have Used, so that no charge is given back by
+// mistake. The bodies of /v1/cancel and /v1/extend have no Used.
 type settlement struct {
-	Token string `json:"token"` // what POST /v1/reserve answered
+	Token string `json:"token"` // from the answer of POST /v1/reserve
 	Used  units  `json:"used,omitempty"`
 }
 
-// units are a number, or a list of one for each part of a request.
+// units is a number, or a list with one number for each part of a request.
 type units []int64
 
-// UnmarshalJSON reads either. Null is none.
+// UnmarshalJSON reads a number or a list. Null is none.
 func (u *units) UnmarshalJSON(b []byte) error {
 	switch {
 	case string(b) == "null":
@@ -236,7 +236,7 @@ func (u *units) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &(*u)[0])
 }
 
-// ofToken returns what answers requests about the token of a reservation, which have the units that were used if it takes them.
+// ofToken returns a handler for requests with the token of a reservation, and with the units used if takesUsed is set.
 func (h *Handler) ofToken(takesUsed bool, silent *wire.Silence,
 	do func(ctx context.Context, of *settlement, permit func(domain string) error) (answer any, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -272,20 +272,20 @@ func (h *Handler) extend(ctx context.Context, of *settlement, permit func(domain
 // A request is the body of POST /v1/allow, /v1/peek and /v1/reserve.
 type request struct {
 	Domain string `json:"domain"`
-	part          // of a request of one subject
-	// Parts are those of a request of several: of all, which is the default, or of any.
+	part          // of a request with one subject
+	// Parts are the parts of a request with several subjects: all of them, by default, or any.
 	Parts []part `json:"parts"`
 	Of    string `json:"of"`
-	// ID names the request, so that it can be repeated and is charged once. Nil is none. What charges nothing
-	// ignores it.
+	// ID names the request, so that it can be repeated and is charged once. Nil is none. Requests that charge
+	// nothing ignore it.
 	ID *string `json:"id"`
-	// WaitUpTo is how many seconds the caller can wait. What charges nothing ignores it.
+	// WaitUpTo is how many seconds the caller can wait. Requests that charge nothing ignore it.
 	WaitUpTo wire.Seconds `json:"wait_up_to"`
 }
 
 type part struct {
 	Entries []entry `json:"entries"`
-	// Cost is the units asked for; without one it is the matching rule's, which is 1 by default.
+	// Cost is the units requested. Nil means the cost of the matching rule, which is 1 by default.
 	Cost *int64 `json:"cost"`
 }
 
@@ -311,14 +311,14 @@ func (r *request) asks() (req decide.Request, err error) {
 	return req, nil
 }
 
-// An entry is one of a subject's. A value that is left out is empty, and that of all callers.
+// An entry is one entry of a subject. A missing value is the empty value, shared by all callers.
 type entry struct {
 	Key   string  `json:"key"`
 	Value *string `json:"value"`
 }
 
-// subject returns the entries of a subject, or what is wrong with it. An empty value is most likely a variable that its
-// program did not set, so that all callers without one would share a limit.
+// subject returns the entries of a subject, or an error. An empty value is an error: most likely the calling
+// program did not set a variable, and all such callers would share a limit.
 func subject(domain string, of []entry) ([]config.Entry, error) {
 	s := wire.Subject{Domain: domain, Entries: make([]config.Entry, len(of))}
 	for i, e := range of {
@@ -334,8 +334,8 @@ func subject(domain string, of []entry) ([]config.Entry, error) {
 	return s.Entries, s.Check()
 }
 
-// read reads a request, which may wait if it charges. It answers one that is wrong, or whose caller may not decide in its
-// domain, and returns false.
+// read reads a request, which may wait if it charges. For an invalid request, or a caller without the right to
+// decide in the domain, it writes the answer and returns false.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request, charges bool) (req decide.Request, ok bool) {
 	body := readAs[request](w, r, "domain and entries")
 	if body == nil {
@@ -372,7 +372,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, charges bool) (re
 	return req, true
 }
 
-// readAs reads the body of a POST; with says what is in it. It answers a request that is wrong, and returns nil.
+// readAs reads the body of a POST; with describes the body for errors. It answers an invalid request and returns nil.
 func readAs[T any](w http.ResponseWriter, r *http.Request, with string) *T {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -385,7 +385,7 @@ func readAs[T any](w http.ResponseWriter, r *http.Request, with string) *T {
 	}
 	given := r.Header.Get("Content-Type")
 	kind, _, err := mime.ParseMediaType(cmp.Or(given, "application/json"))
-	// A form is the type that curl -d gives to anything.
+	// curl -d sends every body with the type of a form.
 	if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") && kind != "application/x-www-form-urlencoded" {
 		wire.Fail(w, http.StatusUnsupportedMediaType, "the body must be application/json; this one says "+wire.Clip(given))
 		return nil

@@ -19,7 +19,7 @@ import (
 	"example.com/sash/service/internal/wire"
 )
 
-// Bounds of a connection. A decision takes milliseconds, so all of them are generous.
+// The bounds of a connection. All are generous, because a decision takes milliseconds.
 const (
 	headerTimeout = 5 * time.Second
 	readTimeout   = 10 * time.Second
@@ -33,7 +33,7 @@ const (
 	graceTimeout  = 10 * time.Second
 )
 
-// A Server is how a port answers HTTP. The zero value answers without TLS, and logs nothing.
+// A Server configures how a port answers HTTP. The zero value answers without TLS, and logs nothing.
 type Server struct {
 	TLS         *tls.Config  // nil is plain text
 	Connections conns.Bounds // a nil Log is that of the server
@@ -42,11 +42,11 @@ type Server struct {
 	requests *conns.Share // nil is the default
 }
 
-// Serve answers on a listener until the context ends. Then it takes no new connections. A client that keeps its
-// connection learns with its next answer that the connection ends; one that sends nothing for two seconds is
-// disconnected. A client of HTTP/2 receives GOAWAY with the last request that is answered; it may send later ones
-// elsewhere. Serve returns nil when all connections are closed, and an error if that takes more than ten seconds. The
-// listener is closed in any case.
+// Serve answers on a listener until the context ends. Then it accepts no new connections. A client that keeps
+// its connection learns from its next answer that the connection ends. A client that sends nothing for two
+// seconds is disconnected. An HTTP/2 client receives GOAWAY with the last request that is answered, and may
+// send later ones elsewhere. Serve returns nil when all connections are closed, and an error if that takes more
+// than ten seconds. It always closes the listener.
 func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	s.Log = cmp.Or(s.Log, slog.New(slog.DiscardHandler))
 	s.Connections.Log = cmp.Or(s.Connections.Log, s.Log)
@@ -61,7 +61,7 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 			if ctx.Err() != nil { // it stops
 				last(w, r)
 			}
-			if r.URL.Path == "/healthz" || r.URL.Path == "/healthcheck" { // a probe may come from the address that is busy
+			if r.URL.Path == "/healthz" || r.URL.Path == "/healthcheck" { // a probe may come from an address with many requests
 				handler.ServeHTTP(w, r)
 				return
 			}
@@ -90,7 +90,7 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 	defer cancel()
 	err := known.Finish(grace, quietTime)
 	if err == nil {
-		err = server.Shutdown(grace) // of HTTP/2. It would not answer what arrives over HTTP/1
+		err = server.Shutdown(grace) // for HTTP/2: Shutdown would not answer what arrives over HTTP/1
 	}
 	if err != nil {
 		_ = server.Close()
@@ -99,14 +99,14 @@ func (s Server) Serve(ctx context.Context, listener net.Listener, handler http.H
 	return nil
 }
 
-// last makes this answer the last of its connection, unless that is HTTP/2, which ends by GOAWAY.
+// last makes this answer the last one on its connection. HTTP/2 connections end by GOAWAY instead.
 func last(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor < 2 {
 		w.Header().Set("Connection", "close")
 	}
 }
 
-// failures logs errors of connections, such as failed handshakes. Any client can cause many, so few are logged.
+// failures logs errors of connections, such as failed handshakes. Any client can cause many, so it logs few of them.
 type failures struct{ throttle.Log }
 
 func (f *failures) Write(line []byte) (int, error) {
@@ -134,8 +134,8 @@ func follow(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// Recover answers 500 where a handler panics, logs it and calls count. net/http by itself would close the connection
-// without a word, and nothing would be counted.
+// Recover answers 500 if a handler panics, logs the panic and calls count. By itself, net/http would close the
+// connection without an answer, and nothing would count the panic.
 func Recover(next http.Handler, log *slog.Logger, count func()) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {

@@ -21,16 +21,16 @@ import (
 	"example.com/sash/service/internal/serve"
 )
 
-// A logFile is one file of a log, or standard input, and what came of it.
+// A logFile is one file of a log, or standard input, and the outcome of reading it.
 type logFile struct {
 	Name string `json:"name"`
-	// Requests counts the lines that were read, and Broken the others.
+	// Requests counts the lines that were read as requests, and Broken counts the others.
 	Requests int64 `json:"requests"`
 	Broken   int64 `json:"broken"`
 	// Damaged says why the file was not read to its end.
 	Damaged string `json:"damaged,omitempty"`
 
-	times int64 // the sum of those of its requests
+	times int64 // the sum of the times of its requests
 }
 
 const stdin = "-"
@@ -44,9 +44,9 @@ func (f *logFile) name() string {
 
 type chooser interface {
 	Select(r *accesslog.Record) (replay.Selection, bool, error)
-	// Missing returns the fields that were read and that some records did not have.
+	// Missing returns the fields that an expression read and that some records lack.
 	Missing() []replay.Missing
-	ByAddress() bool // whether whom it selects depends on the address
+	ByAddress() bool // whether the selected subject depends on the address
 }
 
 type logReading struct {
@@ -114,7 +114,7 @@ func named(cmd *cobra.Command, args []string) (files []*logFile, err error) {
 	return files, nil
 }
 
-// readFile reads a file. It returns no error for a file that is damaged, which the reading says.
+// readFile reads a file. If the file is damaged, it records that in the logFile and returns no error.
 func (r *logReading) readFile(in io.Reader) error {
 	f := r.file
 	if f.Name != stdin {
@@ -160,7 +160,7 @@ func (r *logReading) record(record *accesslog.Record) error {
 	return nil
 }
 
-// empty returns an error for a log in which nothing can be limited: what was found, and what to try.
+// empty returns an error for a log without limitable requests. It says what the log contains and what to try.
 func (r *logReading) empty(report *logReport) error {
 	damaged := slices.IndexFunc(r.files, func(f *logFile) bool { return f.Damaged != "" })
 	switch left := report.Filtered + report.Unlimited; {
@@ -188,7 +188,7 @@ func (r *logReading) empty(report *logReport) error {
 	return fmt.Errorf("the log is empty: no line in %s", filesText(r.files))
 }
 
-// ended returns how a command ends after its answer: with a warning if that is an error, or a condition that a candidate meets.
+// ended returns the error that a command ends with after its answer: a condition of --fail-if holds, or a warning with --strict.
 func (l *logs) ended(cmd *cobra.Command, report *logReport, outcomes []*replay.Outcome, warned bool) (found error) {
 	for _, c := range l.failIf {
 		for _, o := range outcomes {
@@ -208,11 +208,11 @@ type policyFlags struct {
 	file    string
 	domain  string
 	entries []string
-	costs   bool // --cost is given, and replaces the rule's
+	costs   bool // --cost is given and replaces the rule's cost
 	cfg     *config.Config
 }
 
-// candidates returns the configuration, and, if it has candidates of its own, also the one with all of them promoted.
+// candidates returns the configuration, and a copy with all its candidates promoted if it has any.
 func (p *policyFlags) candidates() []replay.Candidate {
 	c, promoted := replay.Candidate{Name: p.file}, replay.Candidate{Name: p.file + ", promoted"}
 	tried := false
@@ -238,7 +238,7 @@ func (p *policyFlags) candidates() []replay.Candidate {
 	return []replay.Candidate{c}
 }
 
-// refusesUnits are the units of a rule that refuses everything. No limit has none, so its requests cost one more.
+// refusesUnits is the limit of a rule that refuses every request. A limit has at least one unit, so its requests cost one more.
 const refusesUnits = 1
 
 type policySelector struct {
@@ -291,7 +291,7 @@ func (s *policySelector) Select(r *accesslog.Record) (selection replay.Selection
 		if selection, counts, err = value.Select(r); err != nil || !counts {
 			return selection, counts, err
 		}
-		if selection.Key == "" { // as Envoy does, a request without the value makes no descriptor
+		if selection.Key == "" { // like Envoy, which makes no descriptor from a request without the value
 			selection.Rule = -1
 			return selection, true, nil
 		}

@@ -65,7 +65,7 @@ Exit codes: 0 done, 1 a --fail-if holds for some candidate, 2 an error, 3 a warn
 	return cmd
 }
 
-// candidates returns every --try with every algorithm. Those of a configuration are known when it is read.
+// candidates returns every --try with every algorithm. The candidates of a configuration are known when it is read.
 func (r *replayFlags) candidates(cmd *cobra.Command) (all []replay.Candidate, err error) {
 	unused, why := []string{"domain", "entry"}, "is for --policy, and not for --try"
 	switch {
@@ -174,7 +174,7 @@ func (f failIf) holds(log *logReport, o *replay.Outcome) bool {
 	}
 	got, bound := float64(part), f.value
 	if f.percent {
-		got, bound = 100*got, bound*float64(whole) // compared without a division
+		got, bound = 100*got, bound*float64(whole) // to compare without a division
 	}
 	return got > bound || f.least && got == bound
 }
@@ -186,7 +186,7 @@ func replayText(t *output.Text, r *replayReport) {
 		"limits", "algorithm", "refused", r.noun() + "s limited", "each for about", "one " + r.noun() + " got at most", "all got at most",
 	}}
 	for _, o := range r.Candidates {
-		each := "-" // for how long a client was limited that was limited at all
+		each := "-" // the mean time limited for each client that was limited
 		if o.ClientsLimited > 0 {
 			each = secondsText(o.LimitedSeconds / float64(o.ClientsLimited))
 		}

@@ -18,7 +18,7 @@ import (
 	"example.com/sash/service/internal/replay/htmlreport"
 )
 
-// A logReport describes the log that was read, and what was understood of it.
+// A logReport describes the log and how it was read.
 type logReport struct {
 	Requests    int64              `json:"requests"`
 	Broken      int64              `json:"broken"`
@@ -33,13 +33,13 @@ type logReport struct {
 	BrokenLines []accesslog.Broken `json:"broken_lines"`
 	BrokenShare float64            `json:"broken_share"`
 
-	// Format and Wrapping are how lines were read, Key the expression for the client, and Client that in words.
+	// Format and Wrapping describe the lines, Key is the key expression, and Client describes it in words.
 	Format      string           `json:"format"`
 	Wrapping    string           `json:"wrapping,omitempty"`
 	Times       string           `json:"times,omitempty"` // how the starts of requests are known
 	Key         string           `json:"key"`
 	Client      string           `json:"client"`
-	Examples    []string         `json:"client_examples"` // none if clients are hidden
+	Examples    []string         `json:"client_examples"` // empty if clients are hidden
 	Cost        string           `json:"cost"`
 	Where       string           `json:"where,omitempty"`
 	Files       []*logFile       `json:"files"`
@@ -55,7 +55,7 @@ const (
 	mostExamples = 3
 )
 
-// quoted is a value of the log in the reason why a line is broken.
+// quoted matches a value of the log in the reason why a line is broken.
 var quoted = regexp.MustCompile(`"(\\.|[^"\\])*"`)
 
 func (r *logReading) report(trace *replay.Trace) logReport {
@@ -123,7 +123,7 @@ const (
 	peerShare   = 0.001
 )
 
-// check warns of what makes answers about a log wrong: how much of it, what that does to the answer, and what mends it.
+// check warns of what makes answers about a log wrong. Each warning gives the extent, the effect and the remedy.
 func (r *logReading) check(report *logReport, warn func(sign, format string, args ...any)) {
 	s, all := r.stats, float64(r.stats.Records)
 	behind := int64(0)
@@ -175,13 +175,13 @@ func (r *logReading) check(report *logReport, warn func(sign, format string, arg
 	}
 }
 
-// proxies returns addresses as --trusted-proxies takes them: alone if they are few, or else in small networks. Whoever invents
-// forwarded addresses is a peer of few lines and never among them. Of too many to be named it returns the word NETWORKS.
+// proxies returns addresses for --trusted-proxies: one by one if they are few, or else in small networks. It leaves out
+// peers of few lines, which may have forged forwarded addresses. If too many are left, it returns the word NETWORKS.
 func proxies(peers map[string]int64, behind int64) string {
 	for _, bits := range [][2]int{{32, 128}, {24, 64}, {16, 48}} {
 		networks := make(map[string]bool)
 		for peer, n := range peers {
-			address, _ := netip.ParseAddr(peer) // the prefix of a name is not valid
+			address, _ := netip.ParseAddr(peer) // a host name yields an invalid prefix
 			address = address.Unmap()
 			if network, _ := address.Prefix(bits[address.BitLen()/128]); network.IsValid() && float64(n) >= peerShare*float64(behind) {
 				networks[network.String()] = true
@@ -213,7 +213,7 @@ func (r *logReading) client() string {
 	return strings.Join(parts, " with ")
 }
 
-// noun is what the log's clients are called: those of a key such as prefix(remote_address, 24) are networks.
+// noun returns the word for the log's clients. For a key such as prefix(remote_address, 24), they are networks.
 func (r *logReport) noun() string {
 	if strings.HasPrefix(strings.TrimSpace(r.Key), "prefix(") {
 		return "network"
@@ -291,7 +291,7 @@ func filesText(files []*logFile) string {
 	return strings.Join(names, ", ")
 }
 
-// page writes the report as HTML, with clients named as in the other outputs.
+// page writes the report as HTML. It names clients like the other outputs.
 func (r *replayFlags) page(args []string, trace *replay.Trace, candidates []replay.Candidate, report *replayReport) error {
 	p := &htmlreport.Page{
 		Verdict:  "Verdict: " + report.Verdict + ".",

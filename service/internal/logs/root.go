@@ -30,7 +30,7 @@ const (
 	exitWarned = 3 // with --strict
 )
 
-// Errors of commands that have written their answer.
+// The errors of commands that have written their answer.
 var (
 	errFound  = errors.New("found")
 	errWarned = errors.New("warned")
@@ -90,7 +90,7 @@ type logs struct {
 	failIf      []failIf
 	policy      policyFlags
 
-	names func(client string) string // returns a client as outputs name it
+	names func(client string) string // returns the name of a client in outputs
 }
 
 func (l *logs) register(cmd *cobra.Command) {
@@ -119,7 +119,7 @@ func (l *logs) register(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("json", "csv")
 }
 
-// print writes an answer in the form that the flags select. In CSV it consists of the outcomes.
+// print writes an answer in the form that the flags select. CSV contains only the outcomes.
 func (l *logs) print(cmd *cobra.Command, answer any, log *logReport, warnings []string, outcomes []*replay.Outcome, describe func(*output.Text)) error {
 	progress(cmd, "")
 	if !l.csv {
@@ -139,7 +139,7 @@ func (l *logs) print(cmd *cobra.Command, answer any, log *logReport, warnings []
 	return csv.NewWriter(cmd.OutOrStdout()).WriteAll(rows)
 }
 
-// progress shows what the command does, for as long as it does it, if standard error is a terminal.
+// progress shows what the command is doing while it runs, if standard error is a terminal.
 func progress(cmd *cobra.Command, doing string) {
 	if to, ok := cmd.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(to.Fd())) {
 		cmd.PrintErr("\r\x1b[K" + doing)
@@ -191,7 +191,7 @@ func shellText(arg string) string {
 	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 }
 
-// secondsText returns a duration for people: two units at most, and seconds at least.
+// secondsText returns a duration for people, in at most two units and no unit below seconds.
 func secondsText(seconds float64) string {
 	const day = 24 * 60 * 60
 	length := time.Duration(seconds * 1e9)

@@ -121,7 +121,7 @@ func (s *suggestFlags) run(cmd *cobra.Command, files []string) error {
 	return s.ended(cmd, &report.logReport, report.Outcomes[:1], len(report.Warnings) > 0)
 }
 
-// warnOfCliffs warns if the pair is that of clients which do what nobody else does.
+// warnOfCliffs warns if a group of clients with unusual behavior determines the pair.
 func (s *suggestFlags) warnOfCliffs(proposal *replay.Suggestion, r *suggestReport) error {
 	cliffs, without, err := proposal.Cliffs(s.caps)
 	if err != nil || len(cliffs) == 0 {
@@ -138,7 +138,7 @@ func (s *suggestFlags) warnOfCliffs(proposal *replay.Suggestion, r *suggestRepor
 	return nil
 }
 
-// warnOfRequests warns if a few clients lose much of the traffic, and says what would spare them.
+// warnOfRequests warns if a few clients lose much of the traffic, and suggests limits that avoid it.
 func (s *suggestFlags) warnOfRequests(proposal *replay.Suggestion, r *suggestReport) error {
 	o := r.Outcomes[0]
 	if s.caps.Requests > 0 || o.RefusedShare <= warnRequests {
@@ -209,7 +209,7 @@ func together(limits []sash.Limit) string {
 	return strings.Join(all, ",")
 }
 
-// knownWindows is how often a log must cover a window: the next one is then busier than all with a chance of at most 1 in 11.
+// knownWindows is how many windows a log must cover. The chance that the next window exceeds all of them is then at most 1 in 11.
 const knownWindows = 10
 
 type windowPair struct {
@@ -217,13 +217,13 @@ type windowPair struct {
 	fixedBurst, fixedSustained bool // given by a flag
 }
 
-// windowLadder is the lengths that are tried in place of a default that the log does not know, longest first.
+// windowLadder lists the lengths that replace a default window that the log does not cover, longest first.
 var windowLadder = []time.Duration{
 	time.Hour, 30 * time.Minute, 15 * time.Minute, 10 * time.Minute, 5 * time.Minute, 2 * time.Minute, time.Minute,
 	30 * time.Second, 20 * time.Second, 10 * time.Second, 5 * time.Second, 2 * time.Second, time.Second,
 }
 
-// choose replaces defaults that the log is too short to know, and reports it. The error says what the log does know.
+// choose replaces default windows that the log is too short for, and reports this. The error says which windows the log covers.
 func (p *windowPair) choose(c *replay.Coverage, report *suggestReport) error {
 	asked := p.sustained
 	switch known := longest(c, p.sustained); {
@@ -250,7 +250,7 @@ func (p *windowPair) choose(c *replay.Coverage, report *suggestReport) error {
 	return nil
 }
 
-// longest returns the longest window of the ladder up to a length that the log knows, or 0.
+// longest returns the longest window of the ladder, up to most, that the log covers, or 0.
 func longest(c *replay.Coverage, most time.Duration) time.Duration {
 	for _, w := range windowLadder {
 		if w <= most && c.Windows(w) >= knownWindows {
@@ -269,7 +269,7 @@ func covers(c *replay.Coverage, w time.Duration) string {
 	return text
 }
 
-// unknown returns the error for a window that the log does not know, with the longest that it does know, or 0.
+// unknown returns the error for a window that the log does not cover. Known is the longest window that it covers, or 0.
 func unknown(flag string, w time.Duration, c *replay.Coverage, known time.Duration) error {
 	advice := "It is too short for a proposal: use a longer log"
 	if known > 0 {
@@ -346,7 +346,7 @@ func curveText(t *output.Text, d *replay.Demand, noun string, proposed int64) {
 	rows := [][]string{{"limit", noun + "s affected", "share", ""}}
 	last := int64(-1)
 	for i, p := range d.Curve {
-		// A line each time that the limit has grown by a half.
+		// Print a line each time that the limit has grown by a half.
 		near := float64(p.Units) < 1.5*float64(last) || len(d.Curve) > 4*most && p.Affected == 0
 		if near && i > 0 && i < len(d.Curve)-1 && p.Units != proposed {
 			continue
@@ -367,7 +367,7 @@ var plainKey = regexp.MustCompile(`^[a-z_]+$`)
 func ruleText(t *output.Text, s *suggestFlags, r *suggestReport) {
 	t.Say("\nAs a configuration of sash serve in shadow mode: nothing is refused, and what would have been is counted.\n")
 	e := s.expressions
-	entry := e.Key // the field of --key, or another name for another expression
+	entry := e.Key // the field of --key, or a name for any other expression
 	if entry == "client" {
 		entry = "remote_address" // as forward-auth calls it
 	} else if !plainKey.MatchString(entry) {

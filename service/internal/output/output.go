@@ -1,4 +1,4 @@
-// Package output is what commands print: answers as JSON or as text, and the version of their binary.
+// Package output prints the answers of commands as JSON or text, and the version of their binary.
 package output
 
 import (
@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 )
 
-// Print writes an answer: as JSON, or as the text that describe writes.
+// Print writes an answer, as JSON or as the text that describe writes.
 func Print(to io.Writer, asJSON bool, answer any, describe func(*Text)) error {
 	if asJSON {
 		encoder := json.NewEncoder(to)
@@ -23,7 +23,7 @@ func Print(to io.Writer, asJSON bool, answer any, describe func(*Text)) error {
 	return t.err
 }
 
-// A Text is output for people. After an error of its writer it writes nothing more.
+// A Text is output for people. After a write error it writes nothing more.
 type Text struct {
 	to  io.Writer
 	err error // the first
@@ -49,7 +49,7 @@ func (t *Text) Rows(flags uint, rows [][]string) {
 	_ = table.Flush() // the text keeps the error
 }
 
-// Count writes a number with what it counts.
+// Count returns a number with the noun that it counts.
 func Count(n int64, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -57,7 +57,7 @@ func Count(n int64, what string) string {
 	return strconv.FormatInt(n, 10) + " " + what + "s"
 }
 
-// Bytes writes a number of bytes.
+// Bytes returns a number of bytes for people.
 func Bytes(n int64) string {
 	switch {
 	case n < 10_000:
@@ -83,12 +83,12 @@ func Printable(s string) string {
 	return s
 }
 
-// Version returns the version of this binary. The commit is unknown unless the binary was built in a Git checkout; the
-// version is "devel" unless it was built from a tag, or with go install and a version.
+// Version returns the version and the commit of this binary. The commit is unknown unless the binary was built in a
+// Git checkout. The version is "devel" unless the binary was built from a tag, or with go install and a version.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "unknown" // built without modules, there is nothing to report
+		return "unknown" // without modules, there is nothing to report
 	}
 	version, commit, changed := info.Main.Version, "unknown", ""
 	if version == "" || version == "(devel)" {

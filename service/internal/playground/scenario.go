@@ -1,5 +1,5 @@
-// Package playground decides the calls of a scenario under several algorithms, in virtual time, for a page of one file that
-// holds this package and the limiter, compiled to WebAssembly. `make playground` builds it.
+// Package playground decides the calls of a scenario under several algorithms, in virtual time. `make
+// playground` builds one HTML file with this package and the limiter, compiled to WebAssembly.
 package playground
 
 import (
@@ -16,14 +16,14 @@ import (
 	"example.com/sash/memstore"
 )
 
-// Bounds of a scenario, within which a browser decides it in the time of a frame or two.
+// The bounds of a scenario. Within them, a browser decides it in the time of a frame or two.
 const (
 	maxCalls = 2000 // decisions for each algorithm
 	maxTime  = 366 * 24 * time.Hour
 	within   = 30 * 24 * time.Hour // how long a booked call may wait
 )
 
-// A Scenario is limits, algorithms and calls.
+// A Scenario has limits, algorithms and calls.
 type Scenario struct {
 	Limits     string        // such as "20/1s,600/1m"
 	Algorithms []string      // empty for all
@@ -49,7 +49,7 @@ type Track struct {
 	Error     string // why this algorithm decides nothing, such as a resolution that is too fine
 }
 
-// An Answer is the decisions on one Call.
+// An Answer has the decisions on one Call.
 type Answer struct {
 	Admitted   int
 	Refused    int
@@ -67,10 +67,10 @@ type Worst struct {
 	Ends  time.Duration
 }
 
-// start is the beginning of a minute, an hour, a day and a year, so windows that are counted from boundaries begin there.
+// start is the start of a minute, an hour, a day and a year, so that windows counted from boundaries begin there.
 var start = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// Run decides a scenario. An error is in the scenario.
+// Run decides a scenario. It returns an error for an invalid scenario.
 func Run(ctx context.Context, s Scenario) ([]Track, error) {
 	limits, err := s.check()
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *Scenario) run(ctx context.Context, algorithm sash.Algorithm, limits []s
 	return track, nil
 }
 
-// inOrder returns the numbers of the calls in time order. Those of one instant keep theirs.
+// inOrder returns the indexes of the calls in time order. Calls at the same instant keep their order.
 func (s *Scenario) inOrder() []int {
 	order := make([]int, len(s.Calls))
 	for i := range order {
@@ -180,7 +180,7 @@ func decide(ctx context.Context, limiter *sash.Limiter, c Call) (a Answer, err e
 		}
 		if res.Allowed {
 			a.Admitted++
-			a.Starts = append(a.Starts, res.At.Sub(start)) // later than now if it was booked
+			a.Starts = append(a.Starts, res.At.Sub(start)) // later than now for a booking
 		} else if a.Refused++; a.Refused == 1 {
 			a.RetryAfter = res.RetryAfter
 		}
@@ -203,7 +203,7 @@ func ask(ctx context.Context, limiter *sash.Limiter, c Call) (sash.Result, error
 	return r.Result(), nil
 }
 
-// worst finds, by the definition, the trailing window that holds the most units. It ends at some call's start.
+// worst finds the trailing window with the most units, by the definition. Such a window ends at the start of a call.
 func (s *Scenario) worst(t *Track, l sash.Limit) Worst {
 	var all []judge.Charge
 	for i, a := range t.Answers {

@@ -1,13 +1,13 @@
 // Package redisclient creates Redis clients from a URL: for one server, for a primary that Sentinel watches, or for a
 // Cluster. A [Client] has one connection to each server, on which concurrent calls travel together.
 //
-// A client notices a failover within five seconds. It reads the nodes of a Cluster every second or two. Sentinel
-// announces a new primary, and the client also queries it every two seconds. It tests a connection that is silent for
-// half a second with a PING, and drops it if there is no answer within a second. If a single server reports that it has
-// become a replica, the client reconnects, because the server's name may resolve to another address now.
+// A client notices a failover within five seconds. It reads the nodes of a Cluster every second or two. Sentinel announces
+// a new primary, and the client also queries Sentinel every two seconds. After half a second of silence on a connection,
+// the client sends a PING, and drops the connection if there is no answer within a second. If a single server reports that
+// it has become a replica, the client reconnects, because the server's name may now resolve to another address.
 //
-// Failed connections are retried after a growing pause with jitter, so that a server that comes back does not face all
-// clients at once. Until then calls fail at once.
+// After a failed connection the client retries, with a growing pause and jitter, so that a server that comes back does not
+// face all clients at once. During the pause, calls fail at once.
 package redisclient
 
 import (
@@ -31,8 +31,8 @@ import (
 
 // A Client decides on the Redis of a URL. It is safe for concurrent use.
 //
-// rueidis connects when it creates a client, and for Sentinel or a Cluster creates none if it cannot connect. So the
-// first call that needs the client creates it, and later calls try again after a pause until that succeeds.
+// rueidis connects when it creates a client, and creates none for Sentinel or a Cluster if it cannot connect. So the
+// first call that needs the rueidis client creates it. Later calls retry after a pause until one succeeds.
 type Client struct {
 	target *target
 	option rueidis.ClientOption
@@ -43,7 +43,7 @@ type Client struct {
 	conn atomic.Pointer[connection] // nil while not connected
 
 	mu         sync.Mutex
-	connecting *attempt // guarded by mu: the one under way, or nil
+	connecting *attempt // guarded by mu: the attempt in progress, or nil
 	closed     bool     // guarded by mu
 }
 
@@ -62,7 +62,7 @@ func New(url string) (*Client, error) {
 	return clientOf(t), nil
 }
 
-// Far is New for a server that may be an ocean away: by default dial_timeout is 5 s, enough for TLS, and read_timeout 3 s.
+// Far is New for a distant server. By default dial_timeout is 5 s, enough for TLS across an ocean, and read_timeout is 3 s.
 func Far(url string) (*Client, error) {
 	t, err := parse(url)
 	if err != nil {
@@ -74,8 +74,8 @@ func Far(url string) (*Client, error) {
 	return c, nil
 }
 
-// Hold makes the client wait for longer than a budget, so that it does not drop a connection with all calls on it while the
-// budget lasts. The error says that the URL has a shorter read_timeout. Call it before the client is used.
+// Hold makes the client wait for longer than a budget. Otherwise it could drop a connection, with all its calls,
+// within the budget. The error says that the URL has a shorter read_timeout. Call Hold before the client is used.
 func (c *Client) Hold(budget time.Duration) error {
 	if c.target.read == 0 {
 		c.option.ConnWriteTimeout = max(c.option.ConnWriteTimeout, budget+heldFor)
@@ -104,9 +104,9 @@ func clientOf(t *target) *Client {
 	return &Client{target: t, option: option, dialer: dial, stop: stop}
 }
 
-// Connections returns how many connections the client has opened, and how many of them are closed.
+// Connections returns how many connections the client has opened, and how many of these are closed.
 func (c *Client) Connections() (opened, closed uint64) {
-	closed = c.dialer.closed.Load() // first, so that it is never more than opened
+	closed = c.dialer.closed.Load() // read first, so that it never exceeds opened
 	return c.dialer.opened.Load(), closed
 }
 
@@ -116,16 +116,16 @@ func (c *Client) String() string { return c.target.String() }
 // Store returns a store that decides through the client. Nil opts means the default.
 func (c *Client) Store(opts *redisstore.Options) *redisstore.Store { return redisstore.New(c, opts) }
 
-// Detached is Store for a caller that may stop waiting for the store, such as [example.com/sash/failover]. A call
-// continues after its context ends, until it gets an answer or the connection fails, which takes a few seconds at most.
+// Detached returns a store for a caller that may stop waiting, such as [example.com/sash/failover]. A call continues
+// after its context ends, until it gets an answer or the connection fails, which takes a few seconds at most.
 //
-// All calls share the connection. Otherwise a call that opens the connection, or is alone on it, would close it for all
-// when its budget is spent, and a budget may be too short for connecting over a network.
+// All calls share the connection. With Store, a call that opens the connection, or is alone on it, would close it for
+// all when its budget is spent. A budget may be too short for connecting over a network.
 func (c *Client) Detached(opts *redisstore.Options) *redisstore.Store {
 	return c.Observed(opts, func(error) {})
 }
 
-// Observed is Detached, and calls note after each call with its error. Note must not block.
+// Observed is like Detached, and calls note with the error of each call when it ends. Note must not block.
 func (c *Client) Observed(opts *redisstore.Options, note func(error)) *redisstore.Store {
 	return redisstore.New(detached{c, note}, opts)
 }
@@ -153,7 +153,7 @@ func (c *Client) RunWait(ctx context.Context, script *redisstore.Script, keys []
 // Cluster implements [redisstore.Scripter].
 func (c *Client) Cluster() bool { return c.target.form == cluster }
 
-// Do runs the command that build returns. On a Cluster one without a key goes to any of the nodes.
+// Do runs the command that build returns. On a Cluster, a command without a key goes to any node.
 func (c *Client) Do(ctx context.Context, build func(rueidis.Builder) rueidis.Completed) (rueidis.RedisMessage, error) {
 	m, err := c.get(ctx)
 	if err != nil {
@@ -185,8 +185,8 @@ func (c *Client) Time(ctx context.Context) (time.Time, error) {
 	return time.Unix(said[0], said[1]*int64(time.Microsecond)), nil
 }
 
-// Close closes the connections. Calls in flight have a second to finish. On a Cluster a background goroutine of rueidis
-// may remain, which ends after five seconds at most.
+// Close closes the connections. Calls in flight have a second to finish. On a Cluster, a background goroutine
+// of rueidis may remain for five seconds at most.
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.closed = true
@@ -228,14 +228,14 @@ func (c *Client) get(ctx context.Context) (*connection, error) {
 	}
 }
 
-// An attempt is one to connect, for all callers that wait for it.
+// An attempt is one attempt to connect, shared by all callers that wait for it.
 type attempt struct {
 	done chan struct{} // closed when there is conn or err
 	conn *connection
 	err  error
 }
 
-// attempt connects, unless it is too early. Its own pause has no address; one that could not dial has the pause of the dialer.
+// attempt connects, unless a pause is in effect. A failed dial starts the dialer's pause; any other failure pauses the client.
 func (c *Client) attempt(a *attempt) {
 	defer close(a.done)
 	var client rueidis.Client
@@ -279,7 +279,7 @@ func dialling(err error) bool {
 	return ok && op.Op == "dial"
 }
 
-// noticeReplica returns an error of a call. If a single server has become a replica, it drops the connection to it.
+// noticeReplica returns the error of a call. If a single server has become a replica, it drops the connection to it.
 func (c *Client) noticeReplica(ctx context.Context, m *connection, err error) error {
 	if err == nil || c.target.form != single || time.Since(m.since) < longestPause || !readOnly(err) {
 		return hideContextError(ctx, err)
@@ -310,13 +310,13 @@ func readOnly(err error) bool {
 	return ok && (strings.HasPrefix(said.Error(), "READONLY") || strings.Contains(said.Error(), ": -READONLY ")) // 6.2 within a script
 }
 
-// An unconnected is the reason why there is no connection. It looks like an error of dialling, because nothing was sent.
+// An unconnected is the reason for a missing connection. It looks like a dialling error, because nothing was sent.
 type unconnected struct{ err error }
 
 func (e *unconnected) Error() string { return e.err.Error() }
 func (e *unconnected) Unwrap() error { return e.err }
 
-// As implements the interface of errors.As.
+// As implements the method that errors.As calls.
 func (e *unconnected) As(target any) bool {
 	op, ok := target.(**net.OpError)
 	if ok {
@@ -325,7 +325,7 @@ func (e *unconnected) As(target any) bool {
 	return ok
 }
 
-// detached runs scripts even after the context ends, unless it has ended before.
+// detached runs scripts to their end even if the context ends meanwhile.
 type detached struct {
 	*Client
 	note func(error)

@@ -24,8 +24,8 @@ const (
 	longestPause  = time.Second
 )
 
-// A dialer connects to servers. After a failure it pauses for that address, doubling the pause with jitter, and then lets one
-// caller at a time try. Until then dialling the address fails at once. It is safe for concurrent use.
+// A dialer connects to servers. After a failure it pauses for that address, and doubles the pause with each failure, with jitter.
+// During the pause, dialling the address fails at once. Then one caller at a time tries. It is safe for concurrent use.
 type dialer struct {
 	timeout time.Duration
 	ended   context.Context // ends every attempt to connect
@@ -120,7 +120,7 @@ func (d *dialer) report(addr string, err error, gaveUp bool) {
 			f = &failure{}
 			d.failed[addr] = f
 		} else if !f.trying {
-			return // began before an earlier attempt failed
+			return // it began before an earlier attempt failed
 		}
 		f.err, f.trying = err, false
 		f.times++
@@ -128,7 +128,7 @@ func (d *dialer) report(addr string, err error, gaveUp bool) {
 	}
 }
 
-// pause returns the pause after some failures: a random time from half to all of a duration that doubles.
+// pause returns the pause after some failures: a random time from half to all of a duration that doubles each time.
 func pause(times int) time.Duration {
 	d := longestPause
 	if times < 6 {
@@ -153,8 +153,8 @@ func addFiles(config *tls.Config, ca, cert, key string) error {
 	return nil
 }
 
-// secure performs the TLS handshake on a connection. The expected server name is that of the configuration, or else that
-// of the address. On an error it closes the connection and returns an error of dialling, because nothing was sent.
+// secure performs the TLS handshake on a connection. It expects the server name in the configuration, or else that in
+// the address. On an error it closes the connection and returns a dialling error, because nothing was sent.
 func secure(ctx context.Context, conn net.Conn, config *tls.Config, addr string) (net.Conn, error) {
 	if config.ServerName == "" {
 		config = config.Clone()
@@ -167,7 +167,7 @@ func secure(ctx context.Context, conn net.Conn, config *tls.Config, addr string)
 	if err == nil {
 		return over, nil
 	}
-	if errors.Is(err, context.DeadlineExceeded) { // of dialing, not of a caller
+	if errors.Is(err, context.DeadlineExceeded) { // of dialling, not of a caller
 		err = os.ErrDeadlineExceeded
 	}
 	_ = conn.Close()
@@ -188,7 +188,7 @@ func (c *Client) Node(addr string) *Client {
 	return clientOf(&t)
 }
 
-// Sentinels returns a client for each Sentinel and the name of the primary that they watch; none for other forms of URLs.
+// Sentinels returns a client for each Sentinel and the name of the primary that they watch, or none for other forms of URLs.
 func (c *Client) Sentinels() (clients []*Client, master string) {
 	if c.target.form != sentinel {
 		return nil, ""
@@ -205,7 +205,7 @@ func (c *Client) Sentinels() (clients []*Client, master string) {
 // Database returns the number of the database.
 func (c *Client) Database() int { return c.target.db }
 
-// A Slots is a range of slots of a Cluster, and the addresses of the servers that hold it, the primary first.
+// Slots is a range of slots of a Cluster, and the addresses of the servers that hold it, the primary first.
 type Slots struct {
 	First, Last int
 	Nodes       []string
@@ -232,7 +232,7 @@ func (c *Client) Slots(ctx context.Context) (all []Slots, err error) {
 				continue
 			}
 			host, _ := parts[0].ToString()
-			if host == "" { // a node that does not know its own address
+			if host == "" { // the node does not know its own address
 				host, _, _ = net.SplitHostPort(c.target.addrs[0])
 			}
 			port, _ := parts[1].AsInt64()
@@ -243,7 +243,7 @@ func (c *Client) Slots(ctx context.Context) (all []Slots, err error) {
 	return all, err
 }
 
-// Primaries calls f with each primary in turn, until there is an error. Behind Sentinels the address is "the primary".
+// Primaries calls f for each primary in turn, until f returns an error. Behind Sentinels the address is "the primary".
 func (c *Client) Primaries(ctx context.Context, f func(addr string, primary *Client) error) error {
 	switch c.target.form {
 	case sentinel:

@@ -134,7 +134,7 @@ func parse(given string) (*target, error) {
 	}
 	if base == "rediss" {
 		t.tls = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: take(query, "skip_verify") == "true"}
-		if t.form == single { // each node of the others has its own name
+		if t.form == single { // each node of the other forms has its own name
 			t.tls.ServerName = u.Hostname()
 		}
 	}
@@ -144,7 +144,7 @@ func parse(given string) (*target, error) {
 	return t, addFiles(t.tls, ca, cert, key)
 }
 
-// parameters reads the database and the parameters of every form. Its error names what is wrong, without the value.
+// parameters reads the database and the parameters of all forms of URLs. Its error names the parameter without the value.
 func (t *target) parameters(query url.Values, db string) error {
 	var wrong error
 	whole := func(name, text string, into *int) {
@@ -192,7 +192,7 @@ func hostPort(text, port string) (string, bool) {
 	return net.JoinHostPort(u.Hostname(), port), err == nil
 }
 
-// harmless is a URL without a place for a password, whatever its author meant.
+// harmless matches a URL without any place for a password, however the URL was meant.
 var harmless = regexp.MustCompile(`^([a-z+]+://)?[\w.-]*(:\d{1,5})?(/\d{0,2})?$`)
 
 // describe returns an invalid URL for messages, unless it might contain a password.
@@ -204,7 +204,7 @@ func describe(url string) string {
 }
 
 const (
-	// poolSize bounds the connections to one server for calls that need their own: calls that wait for replicas.
+	// poolSize bounds the connections to one server for calls that need their own, which are those that wait for replicas.
 	poolSize = 64
 	// poolIdle is how long such a connection may be idle.
 	poolIdle = time.Minute
@@ -215,7 +215,7 @@ func (t *target) option() rueidis.ClientOption {
 		InitAddress: t.addrs, Username: t.user, Password: t.password, ClientName: t.name, SelectDB: t.db, AlwaysRESP2: t.resp2,
 		TLSConfig: t.tls, // selects the TLS port of a Cluster; the dialer does the rest
 		Dialer:    net.Dialer{Timeout: t.dial}, ConnWriteTimeout: t.read, ForceSingleClient: t.form == single,
-		// Only one connection to each server: all concurrent calls share one pipeline.
+		// Open one connection to each server: all concurrent calls share one pipeline.
 		PipelineMultiplex:   -1,
 		BlockingPoolSize:    cmp.Or(t.pool, poolSize),
 		BlockingPoolCleanup: poolIdle,

@@ -8,37 +8,37 @@ import (
 	"strings"
 )
 
-// From where on a group of clients is a Cliff.
+// The thresholds for a group of clients to be a Cliff.
 const (
 	singleMinded  = 0.9  // the share of one route, or of one status, among a client's requests
-	ofOthers      = 0.5  // at most that share among the requests of all others
+	ofOthers      = 0.5  // the largest share of that route or status among all other requests
 	cliffRequests = 20   // requests of each client
 	cliffShare    = 0.01 // of all requests
-	cliffFactor   = 1.5  // by which a limit is lower without them
-	cliffGap      = 4    // the peak of one who is far from the rest, as a multiple of the next lower one
-	cliffMost     = 0.1  // the most of the clients who are
+	cliffFactor   = 1.5  // the factor by which a limit is lower without the group
+	cliffGap      = 4    // the peak of a client far above the rest, as a multiple of the next lower peak
+	cliffMost     = 0.1  // the largest share of the clients that may be so far above the rest
 )
 
-// A Cliff is a group of clients that set the proposed limits and all do one thing, unlike the others or more than any other.
+// A Cliff is a group of clients whose peaks set the proposed limits, and who differ from the others in route, status or peak.
 type Cliff struct {
 	Clients  int     `json:"clients"`
 	Requests int64   `json:"requests"`
 	Share    float64 `json:"share"`
-	// Route is what they request, or "" for several routes, and Status the answer, or 0 for several.
+	// Route is the route that they request, or "" for several. Status is the response status, or 0 for several.
 	Route  string `json:"route,omitempty"`
 	Status int64  `json:"status,omitempty"`
-	// Times is the peak in the short window that nine in ten of them keep to, as a multiple of the highest of anyone else.
+	// Times is the short-window peak that nine in ten of them stay within, as a multiple of the highest peak of all others.
 	Times float64 `json:"times"`
-	// OnRoute is the pair for the route alone, from the requests of all others. It is empty if there are none.
+	// OnRoute is the pair of limits for the route alone, computed from all other requests. It is empty if there are none.
 	OnRoute string `json:"limits_on_route,omitempty"`
 
 	mix                string // of the first of them
 	members            []uint32
 	route              uint32
-	onRoute, andStatus int64 // its requests for Route, and those answered with Status
+	onRoute, andStatus int64 // the client's requests for Route, and those answered with Status
 }
 
-// String returns a sentence without its end.
+// String returns a sentence without a full stop.
 func (c *Cliff) String() string {
 	text := fmt.Sprintf("%d clients, %.1f%% of the requests", c.Clients, 100*c.Share)
 	if c.Clients == 1 {
@@ -65,7 +65,7 @@ func (c *Cliff) String() string {
 	return text
 }
 
-// Cliffs returns the groups that set the limits of a suggestion, the largest first, and what is suggested without them.
+// Cliffs returns the groups that set the limits of a suggestion, the largest first, and the suggestion without these groups.
 func (s *Suggestion) Cliffs(caps Caps) ([]*Cliff, *Suggestion, error) {
 	cliffs, out := s.groups(), make([]bool, len(s.heavy))
 	for _, c := range cliffs {
@@ -103,7 +103,7 @@ func (s *Suggestion) Cliffs(caps Caps) ([]*Cliff, *Suggestion, error) {
 	return cliffs, without, nil
 }
 
-// gap returns the peak from which on a few clients are far above all others.
+// gap returns the lowest peak of the few clients that are far above all others, if there are any.
 func (d *Demand) gap() int64 {
 	for i := len(d.Peaks) - int(cliffMost*float64(len(d.Peaks))); i > 0 && i < len(d.Peaks); i++ {
 		if d.Peaks[i] >= max(cliffRequests, cliffGap*d.Peaks[i-1]) {
@@ -157,7 +157,7 @@ func (s *Suggestion) groups() (all []*Cliff) {
 		if onRoute := routes[g.route] - g.onRoute; g.Status < 400 || g.Route != "" && onRoute < alike {
 			alike = onRoute
 		}
-		if g.Route == "" && g.Status < 400 { // they differ in what they ask for
+		if g.Route == "" && g.Status < 400 { // these clients differ in their routes
 			alike = 0
 		}
 		return g.Share < cliffShare || 2*g.Clients > len(t.clients) || float64(alike) > ofOthers*float64(t.counts.Requests-g.Requests)

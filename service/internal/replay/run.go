@@ -17,9 +17,9 @@ import (
 	"example.com/sash/service/internal/replay/accesslog"
 )
 
-// Run replays the trace through every candidate separately, as many in parallel as there are processors. The outcomes are
-// in the order of the candidates. They list at most the given number of the most refused clients and routes, with the names
-// of clients as name returns them; nil leaves names unchanged. The error is [sash.ErrInvalidLimit].
+// Run replays the trace through each candidate separately, in parallel. The outcomes are in the order of the
+// candidates. Each lists at most the given number of clients and of routes, the most refused first. The
+// function name maps a client to the name in the outcome; nil keeps it. The error is [sash.ErrInvalidLimit].
 func (t *Trace) Run(candidates []Candidate, most int, name func(client string) string) ([]*Outcome, error) {
 	outcomes := make([]*Outcome, len(candidates))
 	var group errgroup.Group
@@ -33,7 +33,7 @@ func (t *Trace) Run(candidates []Candidate, most int, name func(client string) s
 	return outcomes, group.Wait()
 }
 
-// A tally holds a candidate's limiters, over a store on the virtual clock, and its counts.
+// A tally holds a candidate's counts and its limiters, which use a store on the virtual clock.
 type tally struct {
 	now      int64
 	limiters []*sash.Limiter
@@ -48,7 +48,7 @@ type tally struct {
 
 type refusedTally struct {
 	requests, refused int64
-	until, limited    int64 // end of the current limitation; total so far, in microseconds
+	until, limited    int64 // when the current limitation ends, and the total so far, in microseconds
 }
 
 func (t *Trace) run(c *Candidate, most int, name func(client string) string) (*Outcome, error) {
@@ -200,18 +200,18 @@ func share(part, whole int64) float64 {
 
 func seconds(us int64) float64 { return float64(us) / 1e6 }
 
-// An Outcome is what a candidate would have done.
+// An Outcome is the result of replaying the trace through one candidate.
 type Outcome struct {
 	// Limits are the candidate's limits, as written.
 	Limits    []string `json:"limits"`
 	Policy    string   `json:"policy,omitempty"`
 	Algorithm string   `json:"algorithm"`
 
-	// Requests are those of the log. Refused counts those whose first attempt was refused.
+	// Requests counts the requests of the log. Refused counts those whose first attempt was refused.
 	Requests     int64   `json:"requests"`
 	Refused      int64   `json:"refused"`
 	RefusedShare float64 `json:"refused_share"`
-	// FirstRefused is the time of the first refusal, in RFC 3339: when a quota ran out. It is empty without refusals.
+	// FirstRefused is the time of the first refusal, such as when a quota ran out, in RFC 3339. It is empty without refusals.
 	FirstRefused string `json:"first_refused,omitempty"`
 	// AboveLimit counts refused requests that cost more units than a limit has. They can never fit.
 	AboveLimit int64 `json:"above_limit"`
@@ -224,9 +224,9 @@ type Outcome struct {
 	WorstClients []Worst `json:"worst_clients"`
 	WorstRoutes  []Worst `json:"worst_routes"`
 
-	// OneClient is the most units of one client in a sliding window of each limit, which exact algorithms never exceed.
+	// OneClient is the most units of one client in a sliding window of each limit. Exact algorithms never exceed the limit.
 	OneClient []Most `json:"one_client"`
-	// AllClients is the most units that all clients together requested, and got, in any minute.
+	// AllClients is the most units that all clients together requested, and the most that were admitted, in any minute.
 	AllClients Most `json:"all_clients"`
 	// Refusals are the refused requests over time.
 	Refusals Course `json:"-"`
@@ -239,8 +239,8 @@ type Worst struct {
 	Refused        int64   `json:"refused"`
 	LimitedSeconds float64 `json:"limited_seconds,omitempty"`
 
-	// Of a client: the shares of the statuses, such as "200 97%, 404 3%", the user agent of the first request, and the
-	// crawler that it is by its address or host name.
+	// These describe a client: the shares of its response statuses, such as "200 97%, 404 3%", the user agent
+	// of its first request, and the crawler that its address or host name belongs to.
 	Statuses  string `json:"statuses,omitempty"`
 	UserAgent string `json:"user_agent,omitempty"`
 	Crawler   string `json:"crawler,omitempty"`
@@ -248,7 +248,7 @@ type Worst struct {
 	index int
 }
 
-// A Most is the largest number of units in any window of a length.
+// A Most is the largest number of units in any window of one length.
 type Most struct {
 	Window   string `json:"window"`
 	Offered  int64  `json:"offered,omitempty"`

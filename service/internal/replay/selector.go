@@ -25,22 +25,22 @@ import (
 type Selection struct {
 	// Key is the subject that is charged. A request with an empty key is not limited.
 	Key string
-	// Cost is the units requested. A request of no cost is not limited.
+	// Cost is the units requested. A request with a cost of zero is not limited.
 	Cost int64
 	// Route is the name of the request in the list of routes.
 	Route string
-	// Status and Agent are those of the request, if the log has them.
+	// Status and Agent are the request's status and user agent, if the log has them.
 	Status int64
 	Agent  string
-	// Seconds reports that the log has whole seconds, even if the start was computed to less.
+	// Seconds reports that the log has times in whole seconds, even if the computed start is more precise.
 	Seconds bool
 	// Rule is the index of the rule that applies to the key. See [Candidate].
 	Rule int
 }
 
-// Expressions select the subject that a request is charged to, its cost, and the requests that count. They are in the
-// language of github.com/expr-lang/expr over client, which is remote_address as [middleware.Client] counts it, route, and the
-// fields of [accesslog.Fields], with these functions:
+// Expressions select the subject that a request is charged to, its cost, and the requests that count. They are
+// written in the language of github.com/expr-lang/expr. The variables are client, which is remote_address as
+// [middleware.Client] groups it, route, and the fields of [accesslog.Fields]. The functions are:
 //
 //	header("X-Api-Key")             a header, if the log has it
 //	field("tls.version")            any JSON key or column by name
@@ -49,11 +49,11 @@ type Selection struct {
 type Expressions struct {
 	// Key returns a string. Empty means client.
 	Key string
-	// Cost returns a number of at least 0. A fraction is rounded up, so that no part of a unit is free. Empty means 1.
+	// Cost returns a number of at least 0. A fraction is rounded up, so that every started unit is charged. Empty means 1.
 	Cost string
-	// Where returns true for the requests that count. Empty means all.
+	// Where returns true for the requests that count. Empty means all requests.
 	Where string
-	// Routes are patterns of [http.ServeMux], such as "GET /users/{id}". A route is the one that matches, or the path.
+	// Routes are patterns of [http.ServeMux], such as "GET /users/{id}". A request's route is the matching pattern, or its path.
 	Routes []string
 }
 
@@ -67,7 +67,7 @@ type Selector struct {
 
 	records int64
 	missing []Missing
-	lacks   bool // the current record lacks a field that was read
+	lacks   bool // an expression read a field that the current record lacks
 }
 
 type fields struct {
@@ -76,7 +76,7 @@ type fields struct {
 	Client string `expr:"client"`
 }
 
-// NewSelector compiles expressions. The error names the invalid one, and the position.
+// NewSelector compiles expressions. The error names the invalid expression and the position in it.
 func NewSelector(e Expressions) (*Selector, error) {
 	s := &Selector{}
 	function := func(name string, of func(string) string) expr.Option {
@@ -124,7 +124,7 @@ func NewSelector(e Expressions) (*Selector, error) {
 	return s, nil
 }
 
-// A program is a compiled expression, with the fields of a record that it reads.
+// A program is a compiled expression with the record fields that it reads.
 type program struct {
 	code   *vm.Program
 	fields []string
@@ -144,22 +144,22 @@ func (p *program) Visit(node *ast.Node) {
 	}
 }
 
-// A Missing is a field that an expression reads and that some records of the log do not have.
+// A Missing is a field that an expression reads and that some records of the log lack.
 type Missing struct {
-	// Field is the field as the expression has it, such as user or header("X-Api-Key").
+	// Field is the field as written in the expression, such as user or header("X-Api-Key").
 	Field string
-	// Records is how many records do not have it, and Of how many there were.
+	// Records is how many records lack the field, and Of is how many records were selected.
 	Records, Of int64
 
-	last int64 // the last record that does not have it
+	last int64 // the last record that lacks the field
 }
 
-// String returns a sentence without its end: "7 of 10 lines have no user".
+// String returns a sentence without a full stop: "7 of 10 lines have no user".
 func (m Missing) String() string {
 	return fmt.Sprintf("%d of %d lines have no %s", m.Records, m.Of, m.Field)
 }
 
-// miss counts a field as missing, once in a record. Expressions may compute names: the first fifty are counted.
+// miss counts a field as missing, once per record. It counts only the first fifty names, since expressions can compute names.
 func (s *Selector) miss(field string) {
 	s.lacks = true
 	i := slices.IndexFunc(s.missing, func(m Missing) bool { return m.Field == field })
@@ -173,8 +173,8 @@ func (s *Selector) miss(field string) {
 	}
 }
 
-// Missing returns the fields that expressions read and that some of the selected records did not have, in the order in
-// which they were missed. A request for which an expression fails because of it has no key.
+// Missing returns the fields that expressions read and that some of the selected records lack, in the order of
+// discovery. If an expression fails because a field is missing, the request has no key.
 func (s *Selector) Missing() []Missing {
 	all := slices.Clone(s.missing)
 	for i := range all {
@@ -190,7 +190,7 @@ func (s *Selector) ByAddress() bool {
 
 const defaultKey = "client"
 
-// clientOf returns the client of an address as the limiters of production count it. It returns anything else unchanged.
+// clientOf returns the client of an address as the production limiters group it. It returns other text unchanged.
 func clientOf(text string) string {
 	address, err := netip.ParseAddr(text)
 	if err != nil {
@@ -217,16 +217,16 @@ func Describe(key string) string {
 	return fmt.Sprintf("the value of %q", key)
 }
 
-// constant is a key expression that is a text, the same for every request.
+// constant matches a key expression that is a string literal, the same for every request.
 var constant = regexp.MustCompile(`^\s*("[^"]*"|'[^']*')\s*$`)
 
-// Select returns the selection of a record, and whether the record counts. An error is an expression's.
+// Select returns the selection of a record, and whether the record counts. The error is that of an expression.
 func (s *Selector) Select(r *accesslog.Record) (Selection, bool, error) {
 	s.record, s.lacks = r, false
 	s.records++
 	s.env = fields{*r, s.route(r), clientOf(r.RemoteAddress)}
 	selection, counts, err := s.selection(r)
-	if err != nil && s.lacks { // the expression fails on what is not there
+	if err != nil && s.lacks { // the expression fails because a field is missing
 		return Selection{}, true, nil
 	}
 	return selection, counts, err
@@ -272,7 +272,7 @@ func (s *Selector) run(p *program, r *accesslog.Record) (any, error) {
 	return s.machine.Run(p.code, &s.env)
 }
 
-// wholeUnits rounds a cost up. It forgives the error of floating point in what is meant to be whole, such as 3 * 0.1 * 10.
+// wholeUnits rounds a cost up. It tolerates floating-point error in whole numbers, such as 3 * 0.1 * 10.
 func wholeUnits(cost float64) (int64, error) {
 	whole := math.Ceil(cost - 1e-9*math.Max(1, cost))
 	if cost > 0 {
@@ -305,7 +305,7 @@ func newRoutes(patterns []string) (mux *http.ServeMux, err error) {
 	return mux, nil
 }
 
-// prefix returns the network of an address. It returns anything else unchanged.
+// prefix returns the network of an address. It returns other text unchanged.
 func prefix(args ...any) (any, error) {
 	text, bits, v6 := args[0].(string), args[1].(int), 64
 	if len(args) > 2 {

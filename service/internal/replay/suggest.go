@@ -15,40 +15,40 @@ import (
 	"example.com/sash/memstore"
 )
 
-// Caps bound whom proposed limits refuse.
+// Caps limit how many clients and requests the proposed limits may refuse.
 type Caps struct {
-	// Clients is the greatest share of the clients that may be refused at some point: 0.001 is one in a thousand.
+	// Clients is the greatest share of the clients that may be refused at some point. 0.001 is one in a thousand.
 	Clients float64
-	// Requests is the greatest share of the requests that may be refused. Zero means no cap: then a few clients that
-	// send much of the traffic may lose most of it.
+	// Requests is the greatest share of the requests that may be refused. Zero means no cap: a few clients that
+	// send much of the traffic may then lose most of their requests.
 	Requests float64
 }
 
-// shareOf returns the most of a number that a share allows. It forgives floating point what is meant to be whole: 0.7% of 1000.
+// shareOf returns how many of a number a share allows. It tolerates floating-point error in whole numbers: 0.7% of 1000.
 func shareOf(share float64, of int64) int64 { return int64(share*float64(of) + 1e-6) }
 
 // A Suggestion is a pair of limits.
 type Suggestion struct {
 	Limits []sash.Limit
-	// Affected counts the clients that the pair would refuse at some point, and Refused the requests.
+	// Affected counts the clients that the pair would refuse at some point, and Refused counts the refused requests.
 	Affected int
 	Refused  int64
 	// Allowed is the greatest number of clients that may be affected.
 	Allowed int
-	// Burst and Sustained are the demands in the two windows.
+	// Burst and Sustained are the demands in the short and the long window.
 	Burst, Sustained *Demand
 
 	trace *Trace
-	heavy []int // the clients, those with the highest sustained peak first
+	heavy []int // the clients, in descending order of their sustained peaks
 }
 
-// Suggest proposes one limit over a short window and one over a long window that together stay within the caps, which are
-// from 0 to below 1. Neither could be smaller without the other being larger. Of the pairs without a cap on requests it
-// returns the one with the smallest product of units; where more than 64 clients may be affected, it tries 64 burst
-// limits. With a cap on requests some of which cost more than others, a smaller limit can refuse fewer of them, and the
-// pair may not be the smallest.
+// Suggest proposes one limit over a short window and one over a long window that together stay within the caps.
+// A cap is at least 0 and below 1. Neither limit could be smaller unless the other were larger. Without a cap
+// on requests, Suggest returns the pair with the smallest product of units; if more than 64 clients may be
+// affected, it tries 64 burst limits. With a cap on requests whose costs differ, a smaller limit can refuse
+// fewer requests, so a smaller pair may exist.
 //
-// It does not ask whether the trace is long enough to know such windows: see [Coverage].
+// Suggest does not check whether the trace is long enough for these windows: see [Coverage].
 func (t *Trace) Suggest(caps Caps, burst, sustained time.Duration) (*Suggestion, error) {
 	if len(t.clients) == 0 {
 		return nil, errors.New("no request has a key and a cost, so there is nothing to suggest")
@@ -60,7 +60,7 @@ func (t *Trace) Suggest(caps Caps, burst, sustained time.Duration) (*Suggestion,
 func (s Suggestion) With(caps Caps) (*Suggestion, error) {
 	t, burst, sustained := s.trace, s.Limits[0].Window, s.Limits[1].Window
 	s.Allowed = int(shareOf(caps.Clients, int64(len(t.clients))))
-	// Whatever the pair is, it affects no other clients than these.
+	// Every pair within the caps affects only these clients.
 	lowest := least(s.Burst.Peaks, s.Allowed)
 	able := t.refusable(&s, [2]int64{lowest, least(s.Sustained.Peaks, s.Allowed)})
 	most := int64(math.MaxInt64)
@@ -69,15 +69,15 @@ func (s Suggestion) With(caps Caps) (*Suggestion, error) {
 	}
 	best := math.Inf(1)
 	var pair [2]int64
-	// The clients above the first limit determine how many may be above the second alone. If many clients may be
-	// affected, a few steps of the first are enough.
+	// The number of clients above the first limit determines how many may be above the second alone. If many
+	// clients may be affected, trying a few values is enough.
 	for above := 0; above <= s.Allowed; above += max(1, s.Allowed/64) {
 		first := least(s.Burst.Peaks, above)
 		second := s.second(first)
 		if second < 0 {
 			continue
 		}
-		if caps.Requests > 0 { // the smallest that keeps the cap, if its product can be the best
+		if caps.Requests > 0 { // the smallest limit within the cap, if its product can be the best
 			fits := func(second int64) bool { n, _ := s.refuses(able, [2]int64{first, second}, most); return n <= most }
 			high := max(second, s.Sustained.Most)
 			if bound := math.Exp(best - math.Log(float64(first))); bound < float64(high) {
@@ -103,7 +103,7 @@ func (s Suggestion) With(caps Caps) (*Suggestion, error) {
 	return &s, errors.Join(s.Limits[0].Validate(), s.Limits[1].Validate())
 }
 
-// measure returns the demands in both windows, of which the second is longer.
+// measure returns the demands in both windows. The second window is the longer one.
 func (t *Trace) measure(burst, sustained time.Duration) *Suggestion {
 	pair := []sash.Limit{sash.Every(1, burst), sash.Every(1, sustained)}
 	s := &Suggestion{Limits: pair, Burst: t.Demand(pair[0]), Sustained: t.Demand(pair[1]), trace: t, heavy: make([]int, len(t.clients))}
@@ -114,8 +114,8 @@ func (t *Trace) measure(burst, sustained time.Duration) *Suggestion {
 	return s
 }
 
-// Candidates returns the pair as sliding and as fixed windows. Neither refuses a client whose peaks are within the limits, so
-// Run does not ask a limiter about those.
+// Candidates returns the pair as sliding and as fixed windows. Neither refuses a client whose peaks are within
+// the limits, so Run skips the limiter for these clients.
 func (s *Suggestion) Candidates() []Candidate {
 	spared := make([]bool, len(s.heavy))
 	for c := range spared {
@@ -147,9 +147,9 @@ type refusable struct {
 	events []event
 }
 
-// refusable returns the clients above either limit, those that ask for most first.
+// refusable returns the clients above either limit, in descending order of demand.
 func (t *Trace) refusable(s *Suggestion, least [2]int64) (all []refusable) {
-	numbers := make([]int, len(t.clients)) // places in all, counted from 1
+	numbers := make([]int, len(t.clients)) // positions in all, counted from 1
 	for _, c := range s.heavy {
 		if peaks := [2]int64{s.Burst.byClient[c], s.Sustained.byClient[c]}; peaks[0] > least[0] || peaks[1] > least[1] {
 			all = append(all, refusable{peaks: peaks})
@@ -164,8 +164,8 @@ func (t *Trace) refusable(s *Suggestion, least [2]int64) (all []refusable) {
 	return all
 }
 
-// refuses returns how many requests and clients a pair of limits refuses, without a limiter. Each of the limits must be at
-// least the one for which the clients were selected. It stops counting above the given number of requests.
+// refuses returns how many requests and clients a pair of limits refuses, computed without a limiter. Each
+// limit must be at least the one that selected the clients. The count stops above the given number of requests.
 func (s *Suggestion) refuses(able []refusable, pair [2]int64, most int64) (requests int64, clients int) {
 	lengths := [2]int64{s.Limits[0].Window.Microseconds(), s.Limits[1].Window.Microseconds()}
 	var admitted []*event
@@ -198,13 +198,13 @@ func (s *Suggestion) refuses(able []refusable, pair [2]int64, most int64) (reque
 	return requests, clients
 }
 
-// holdOutWindows is how often each part of a hold-out must know the long window: a part of fewer windows says little.
+// holdOutWindows is how many long windows each part of a hold-out must cover. With fewer, the part says little.
 const holdOutWindows = 3
 
-// A HoldOut is a proposal that was made on the first part of a log, and what it does to the rest, which it has not seen.
-// Each part begins with empty windows.
+// A HoldOut is a proposal made from the first part of a log and tested on the rest. Each part begins with empty
+// windows.
 type HoldOut struct {
-	// Percent is the part of the time, and Until its end.
+	// Percent is the first part's share of the time, and Until is its end.
 	Percent int          `json:"percent"`
 	Until   time.Time    `json:"until"`
 	Limits  []sash.Limit `json:"limits"`
@@ -212,7 +212,7 @@ type HoldOut struct {
 	Rest    Judged       `json:"rest"`
 }
 
-// Judged is what a pair of limits does to a part of a log.
+// Judged is the effect of a pair of limits on one part of a log.
 type Judged struct {
 	Requests     int64   `json:"requests"`
 	Refused      int64   `json:"refused"`
@@ -222,7 +222,7 @@ type Judged struct {
 	LimitedShare float64 `json:"clients_limited_share"`
 }
 
-// ErrTooShort means that a log, or a part of one, is too short for a judgement.
+// ErrTooShort means that a log, or a part of one, is too short to judge limits.
 var ErrTooShort = errors.New("too short")
 
 // HoldOut proposes limits for the first part of the trace and judges them on the rest. The error is [ErrTooShort].
@@ -256,25 +256,25 @@ func (t *Trace) judged(refused int64, limited int) Judged {
 	return j
 }
 
-// A Candidate is limits to evaluate.
+// A Candidate is a set of limits to evaluate.
 type Candidate struct {
 	// Limits apply to every client, unless there are Rules.
 	Limits []sash.Limit
-	// Options of the limiter. The prefix is ignored.
+	// Options are the limiter's options. The prefix is ignored.
 	Options sash.Options
-	// Rules apply instead of Limits, each to the clients whose Selection has its index.
+	// Rules replace Limits. Each rule applies to the clients whose Selection has its index.
 	Rules []Rule
-	// Name names a candidate with rules.
+	// Name is the name of a candidate with rules.
 	Name string
 
-	spared []bool // clients that are known not to be refused
+	spared []bool // clients that the limits are known not to refuse
 }
 
 // A Rule is one rule of a configuration.
 type Rule struct {
 	Limits  []sash.Limit
 	Options sash.Options
-	// Refuses means that the rule refuses everything. Demands leaves its limits out.
+	// Refuses means that the rule refuses every request. Demands ignores its limits.
 	Refuses bool
 }
 
@@ -318,7 +318,7 @@ func (c *Candidate) limiters(store driver.Store) (all []*sash.Limiter, err error
 	return all, nil
 }
 
-// WindowName returns a limit's window as limits write it: 5m, 1h, day@UTC.
+// WindowName returns the window of a limit in the form used in limits: 5m, 1h, day@UTC.
 func WindowName(l sash.Limit) string {
 	_, name, _ := strings.Cut(l.String(), "/")
 	return name

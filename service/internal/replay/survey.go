@@ -15,26 +15,26 @@ import (
 	"example.com/sash/service/internal/replay/accesslog"
 )
 
-// From where on a Survey warns. Each bound is far from what logs have that were read rightly.
+// The thresholds of warnings. Logs that are read correctly stay far from each of them.
 const (
-	// fewRequests is how many requests a share needs to mean anything.
+	// fewRequests is the number of requests below which a share means little.
 	fewRequests = 100
-	// loneRequests is how many requests of one client are suspicious.
+	// loneRequests is how many requests from one client, and no other client, are suspicious.
 	loneRequests = 20
-	// strangersShare is the number of clients for each request. The address of a person, a crawler or a load balancer
-	// comes back; a time or an ID in its place does not.
+	// strangersShare is the number of clients per request. Addresses of people, crawlers and load balancers
+	// recur; a time or an ID in place of the address does not.
 	strangersShare = 0.9
 	// namelessShare is the share of requests whose client is neither an address nor a host name.
 	namelessShare = 0.1
 	// secondShare is the share of requests within one second.
 	secondShare = 0.5
-	// disorderShare is the share of lines out of order. When a line was written is known to the second. If all that is known
-	// is when a request began, it may have been a slow one.
+	// disorderShare is the share of lines that are out of order. Servers write lines within a second of their
+	// order; if only the time of a request is known, the request may have been slow.
 	disorderShare = 0.001
 	rounded       = int64(1_000_000)
 	slow          = 120 * rounded
-	// A gap is long, longer than the second longest by a factor, and has room for that many of the usual pauses: no night
-	// and no lunch break.
+	// A gap is suspicious if it is long, several times as long as any other, and as long as many average
+	// pauses. Nights and lunch breaks are not.
 	longGap   = 20 * time.Hour
 	gapFactor = 5
 	gapPauses = 1000
@@ -42,13 +42,13 @@ const (
 	binLength = 10 * time.Minute
 )
 
-// A Warning is a sign that a log was not understood, or is not what it seems. Text says what it means and what to do.
+// A Warning is a sign that a log was misread or is misleading. Text says what it means and what to do.
 type Warning struct {
 	Sign string `json:"sign"`
 	Text string `json:"text"`
 }
 
-// A Survey looks for signs that a log's clients or times are misread. Its zero value is ready. It is not for concurrent use.
+// A Survey looks for signs that a log's clients or times were misread. The zero value is ready. It is not safe for concurrent use.
 type Survey struct {
 	records     int64
 	first, last int64 // the times of all records
@@ -56,18 +56,18 @@ type Survey struct {
 	nameless int64  // records whose address is neither an address nor a host name
 	example  string // of them
 
-	second, votes, matches int64 // the second that most records may lie in
+	second, votes, matches int64 // a majority vote over the seconds of the records
 
-	bins map[int64]int64 // records by the time in binLength
+	bins map[int64]int64 // the number of records in each binLength
 
-	latest, earliest int64 // the times at which lines of this file were written so far
-	late, early      int64 // lines before the latest one, and after the earliest one
+	latest, earliest int64 // the latest and earliest times of writing so far in this file
+	late, early      int64 // lines written before the latest time so far, and after the earliest
 }
 
-// NextFile begins another file. Its times may be earlier than those of the one before.
+// NextFile begins another file. Its times may be earlier than those of the previous file.
 func (s *Survey) NextFile() { s.latest, s.earliest = 0, math.MaxInt64/2 }
 
-// Add looks at a record, and reports whether its line comes after one of a later time. Records come in the order of the log.
+// Add examines a record and reports whether a previous line has a later time. Call it in the order of the log.
 func (s *Survey) Add(r *accesslog.Record) (late bool) {
 	s.records++
 	s.first, s.last = min(cmp.Or(s.first, r.Time), r.Time), max(s.last, r.Time)
@@ -104,11 +104,11 @@ func (s *Survey) Add(r *accesslog.Record) (late bool) {
 	return late
 }
 
-// Span returns the time from the first record to the last, whether they are in the trace or not.
+// Span returns the time from the first record to the last, including records that are not in the trace.
 func (s *Survey) Span() time.Duration { return time.Duration(s.last-s.first) * time.Microsecond }
 
-// Warnings returns what is suspicious in the log and in the trace of it. A constant key, as of an upstream's quota, makes one
-// client on purpose, and only the default key, the address, should be one. No warning names a client if clients are hidden.
+// Warnings returns what is suspicious in the log and in its trace. It accepts a single client if the key is constant, as
+// for an upstream's quota. It checks for addresses only under the default key. If hide is set, no warning names a client.
 func (s *Survey) Warnings(counts Counts, clients int, key string, hide bool) []Warning {
 	var all []Warning
 	say := func(sign, format string, args ...any) {
@@ -129,7 +129,7 @@ func (s *Survey) Warnings(counts Counts, clients int, key string, hide bool) []W
 		say("not-addresses", "The clients of %d of %d requests are neither addresses nor host names%s. Another field may be in their place: see --log-format, --field and --key.", s.nameless, s.records, example)
 	}
 	if s.records >= fewRequests && float64(s.matches) > secondShare*float64(s.records) {
-		say("one-second", "%d of %d requests have the same second, %s. It may be the time at which the log was written or collected, not that of the requests; then no limit can be judged by it. --field time=NAME names another field.",
+		say("one-second", "%d of %d requests have the same second, %s. It may be the time at which the log was written or collected, not that of the requests. Then the log cannot show the effect of any limit. --field time=NAME names another field.",
 			s.matches, s.records, instant(s.second*1_000_000))
 	}
 	if n := min(s.late, s.early); s.records >= fewRequests && float64(n) > disorderShare*float64(s.records) { // the newest may come first
@@ -155,7 +155,7 @@ func (s *Survey) Warnings(counts Counts, clients int, key string, hide bool) []W
 	case bins[len(bins)-1]-bins[0] > int64(longSpan/binLength):
 		say("span", "The log goes from %s to %s. Some lines have the time of a clock that was not set, or another field is in place of the time: see --field time=NAME.", begin(0), begin(len(bins)-1))
 	case longest >= longGap && longest >= gapFactor*second && float64(longest) >= gapPauses*float64(span-longest)/float64(s.records):
-		say("gap", "No request from about %s to %s (%.1f days), which no other pause is near. A file is missing, the server was down, or its clock was set. What is said about long windows and about all of the time is too low.", begin(at-1), begin(at), longest.Hours()/24)
+		say("gap", "No request from about %s to %s (%.1f days), much longer than any other pause. A file is missing, the server was down, or its clock was set. Figures for long windows and for the whole time are too low.", begin(at-1), begin(at), longest.Hours()/24)
 	}
 	return all
 }
@@ -164,7 +164,7 @@ func instant(us int64) string { return time.UnixMicro(us).UTC().Format(time.RFC3
 
 func floor(us, length int64) int64 { return int64(math.Floor(float64(us) / float64(length))) }
 
-// isClient reports whether a text is an address or a host name with a dot, as servers write who look names up.
+// isClient reports whether a text is an address or a host name with a dot, which servers log if they look names up.
 func isClient(s string) bool {
 	_, err := netip.ParseAddr(s)
 	return err == nil || hostName.MatchString(s)
@@ -172,18 +172,18 @@ func isClient(s string) bool {
 
 var hostName = regexp.MustCompile(`^[\w-][\w.-]*\.[\w.-]*[\w-]$`)
 
-// Coverage is how much a log can know about windows: the stretches of time in which it has requests.
+// Coverage is how many windows of each length a log covers.
 //
-// A window of a length is known as often as it fits into the stretches that no silence of that length interrupts, each at
-// least once. What a log saw n times is exceeded the next time with a chance of 1 in n+1, if times are alike.
+// The log is divided into stretches at silences as long as the window. Each stretch covers as many windows as fit into it,
+// and at least one. The next window exceeds the highest of n windows with a chance of 1 in n+1, if all times are alike.
 //
-// Some logs are samples, such as one minute of each hour. They are recognized by their requests lying in less than a
-// tenth of the minutes in which as many clients would be expected at random. A sample says nothing of what lies around
-// it, so there a window is known only where a stretch without a silence of a minute holds it wholly.
+// Some logs are samples, such as one minute of each hour: their requests lie in less than a tenth of the minutes in which
+// as many requests would lie at random. A stretch of a sample ends at a silence of a minute, and covers only windows that
+// fit into it.
 type Coverage struct {
-	// Busy counts the minutes with a request, and Minutes all of them, except those in silences of more than a day.
+	// Busy counts the minutes with a request. Minutes counts all minutes except those in silences of more than a day.
 	Busy, Minutes int
-	// Sampled reports that the log looks like samples.
+	// Sampled reports whether the log looks like samples.
 	Sampled bool
 
 	events []event
@@ -218,7 +218,7 @@ func (t *Trace) Coverage() *Coverage {
 	return c
 }
 
-// Windows returns how often the log knows a window of a length.
+// Windows returns how many windows of a length the log covers.
 func (c *Coverage) Windows(length time.Duration) int {
 	gap, least := length.Microseconds(), int64(1)
 	if c.Sampled {
@@ -234,7 +234,7 @@ func (c *Coverage) Windows(length time.Duration) int {
 	return int(windows)
 }
 
-// Caveats returns what the trace cannot show about candidates, one sentence each.
+// Caveats returns what the trace cannot show about the candidates, one sentence each.
 func (t *Trace) Caveats(candidates ...Candidate) (all []string) {
 	c := t.Coverage()
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }

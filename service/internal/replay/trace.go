@@ -1,12 +1,12 @@
-// Package replay runs logged traffic through candidate limits on a virtual clock, with the code that decides in
-// production: a [sash.Limiter] over memstore. It reports what each candidate would have refused and to which clients,
-// what it would have admitted, and which limits a log suggests.
+// Package replay runs logged traffic through candidate limits on a virtual clock. A [sash.Limiter] over memstore decides,
+// with the code used in production. The package reports which requests and clients each candidate would have refused, what
+// it would have admitted, and which limits a log suggests.
 //
-// A [Builder] takes requests in any order and returns a [Trace]. Candidates run over one in parallel: see [Trace.Run].
+// A [Builder] takes requests in any order and returns a [Trace]. [Trace.Run] runs candidates over a trace in parallel.
 //
 // [Trace.Demands] measures clients without any limit: the most units that each client requested within any window. A
-// sliding limit of n units refuses a client at some point exactly if that is more than n, so one pass yields the whole
-// curve from limits to affected clients.
+// sliding limit refuses a client at some point exactly if this peak exceeds its units. So one pass yields the whole curve
+// from limits to affected clients.
 package replay
 
 import (
@@ -21,13 +21,13 @@ import (
 	"example.com/sash"
 )
 
-// A Trace is requests in time order. It is immutable and safe for concurrent use.
+// A Trace holds requests in time order. It is immutable and safe for concurrent use.
 type Trace struct {
 	events    []event // by time
 	clients   []client
 	routes    []string
 	counts    Counts
-	fractions bool // some times of the log are no whole seconds
+	fractions bool // some times of the log have fractions of a second
 }
 
 type event struct {
@@ -36,34 +36,34 @@ type event struct {
 }
 
 type client struct {
-	name     string // as the key expression returned it
+	name     string // the result of the key expression
 	key      string // short, for the limiter
 	rule     int
 	requests int64
 
-	route    uint32 // what it requests most, if that is more than half
+	route    uint32 // the client's main route, if more than half of its requests are for it
 	votes    int64  // for it
 	statuses []statusCount
 	agent    unique.Handle[string] // of its first request
 }
 
-// Counts are the numbers of requests of a log.
+// Counts are the numbers of requests in a log.
 type Counts struct {
-	// Requests counts those in the trace, which have a key and a cost.
+	// Requests counts the requests in the trace. They have a key and a cost.
 	Requests int64
-	// Filtered counts those that an expression left out.
+	// Filtered counts the requests that an expression excluded.
 	Filtered int64
-	// Unlimited counts those without a key, a cost, or a rule.
+	// Unlimited counts the requests without a key, a cost, or a rule.
 	Unlimited int64
-	// Late counts requests of the trace that came after a later one in their file.
+	// Late counts the requests in the trace that are after a later request in their file.
 	Late int64
-	// Throttled counts those that the server had answered with 429.
+	// Throttled counts the requests that the server had answered with 429.
 	Throttled int64
 }
 
 // A Builder collects requests. Its zero value is empty. It is not safe for concurrent use.
 type Builder struct {
-	// Counts are those of requests that are not added, to be counted by the caller, and of those that are.
+	// Counts has the numbers of requests. The caller counts the requests that it does not add.
 	Counts Counts
 
 	trace           Trace
@@ -105,18 +105,18 @@ func (c *client) saw(route uint32, status int64) {
 	c.statuses[i].n++
 }
 
-// add returns the number of a name, and appends what a new one stands for.
+// add returns the number of a name. For a new name it appends the result of made.
 func add[T any](numbers map[string]uint32, all *[]T, name string, made func(string) T) uint32 {
 	number, known := numbers[name]
 	if !known {
-		name = strings.Clone(name) // without retaining the line around it
+		name = strings.Clone(name) // a copy, so that the line is not kept in memory
 		number = uint32(len(*all))
 		numbers[name], *all = number, append(*all, made(name))
 	}
 	return number
 }
 
-// Trace returns the added requests in time order, those of one time as they were added, and empties the Builder.
+// Trace returns the added requests in time order, and empties the Builder. Requests at the same time keep their order.
 func (b *Builder) Trace() *Trace {
 	t := b.trace
 	t.counts, *b = b.Counts, Builder{}
@@ -127,7 +127,7 @@ func (b *Builder) Trace() *Trace {
 // Counts returns the numbers of requests.
 func (t *Trace) Counts() Counts { return t.counts }
 
-// Clients returns the number of clients, that is, of distinct keys.
+// Clients returns the number of clients, which are distinct keys.
 func (t *Trace) Clients() int { return len(t.clients) }
 
 // Span returns the times of the first and the last request in UTC, or zero times if there are none.
@@ -138,7 +138,7 @@ func (t *Trace) Span() (first, last time.Time) {
 	return first, last
 }
 
-// Twins returns the share of the first requests that stand in the log an even number of times: at one instant, of one client,
+// Twins returns the share of the first requests that occur an even number of times, with the same time, client,
 // route and cost. It is near 1 if every line was written twice.
 func (t *Trace) Twins() float64 {
 	some, twins := t.events[:min(len(t.events), 100_000)], int64(0)
@@ -188,8 +188,8 @@ type Course struct {
 	Counts []int64       `json:"counts"`
 }
 
-// Course counts the requests for which count holds, by their index. Its steps are the shortest round ones of which at most
-// 200 are as long as the trace; a long one has more, of a day.
+// Course counts the requests for whose index the function count returns true. It takes the shortest round step
+// that divides the trace into at most 200 steps. A very long trace has more steps, of one day each.
 func (t *Trace) Course(count func(i int) bool) Course {
 	first, last := t.Span()
 	c := Course{}
@@ -208,32 +208,32 @@ func (t *Trace) Course(count func(i int) bool) Course {
 	return c
 }
 
-// A Demand is what clients requested within a window, as if nothing limited them.
+// A Demand is what clients requested within a window when no limit applied.
 type Demand struct {
-	// Window is as limits write it: 1m, or for the calendar day@Europe/Paris.
+	// Window is written as in limits: 1m, or day@Europe/Paris for a calendar day.
 	Window string `json:"window"`
-	// P50 is the most units that half of the clients requested at most in any such window, and so on.
+	// P50 is the peak that half of the clients stay within, and the other percentiles accordingly.
 	P50  int64 `json:"p50"`
 	P90  int64 `json:"p90"`
 	P99  int64 `json:"p99"`
 	P999 int64 `json:"p99_9"`
 	Most int64 `json:"most"`
-	// Curve has the limits at which the number of affected clients changes, from 1 to the first that affects none.
+	// Curve has the limits at which the number of affected clients changes, from 1 to the smallest that affects no client.
 	Curve []Point `json:"curve"`
-	// Peaks is the most units that each client requested in any such window, in ascending order.
+	// Peaks has the most units that each client requested in any such window, in ascending order.
 	Peaks []int64 `json:"-"`
 
 	byClient []int64
 }
 
-// A Point of a curve is a limit and the clients that it affects.
+// A Point of a curve is a limit and the number of clients that it affects.
 type Point struct {
 	Units    int64   `json:"units"`
 	Affected int     `json:"clients_affected"`
 	Share    float64 `json:"share"`
 }
 
-// limits calls visit for every limit that a rule of a candidate holds clients to, with the index of the rule.
+// limits calls visit for each limit of each candidate's rules, with the index of the rule.
 func limits(candidates []Candidate, visit func(rule int, l sash.Limit)) {
 	for _, c := range candidates {
 		for i, rule := range c.rules() {
@@ -246,12 +246,12 @@ func limits(candidates []Candidate, visit func(rule int, l sash.Limit)) {
 	}
 }
 
-// Demands returns the demand in the windows of candidates: first the sliding ones, shortest first, then those of the
-// calendar. If candidates have rules, each demand covers the clients of the rules with that window, and is left out if
-// there are none. The limits must be valid.
+// Demands returns the demand in each window of the candidates: sliding windows first, the shortest first, and
+// then calendar periods. If candidates have rules, a demand covers the clients of the rules with that window. A
+// window without clients is omitted. The limits must be valid.
 func (t *Trace) Demands(candidates []Candidate) (all []*Demand) {
 	var windows []sash.Limit              // one limit for each
-	held := make(map[string]map[int]bool) // by window: the rules that have it
+	held := make(map[string]map[int]bool) // the rules by window
 	limits(candidates, func(rule int, l sash.Limit) {
 		name := WindowName(l)
 		if held[name] == nil {
@@ -277,7 +277,7 @@ func (t *Trace) Demands(candidates []Candidate) (all []*Demand) {
 	return all
 }
 
-// Demand finds each client's peak in the window of a limit, which must be valid. It ignores the limit's units.
+// Demand measures each client's peak in the window of a limit. The limit must be valid; its units are ignored.
 func (t *Trace) Demand(l sash.Limit) *Demand {
 	first := ending(l.Window)
 	if l.Period != 0 {
@@ -306,8 +306,8 @@ func (u *usage) add(n int64) {
 	u.most = max(u.most, u.now)
 }
 
-// slide moves a window over the trace. It calls count for each event that enters, with a sign of 1, and before that for
-// each that has left, with -1. First returns the start of the window that ends at an instant.
+// slide moves a window over the trace. For each event that enters the window, it first calls count with -1 for each
+// event that has left, and then with 1. The function first returns the start of the window that ends at an instant.
 func (t *Trace) slide(first func(at int64) int64, count func(i int, e *event, sign int64)) {
 	oldest := 0
 	for i := range t.events {
@@ -319,7 +319,7 @@ func (t *Trace) slide(first func(at int64) int64, count func(i int, e *event, si
 	}
 }
 
-// ending returns the start of the sliding window of a length that ends at an instant.
+// ending returns a function that returns the start of the sliding window that ends at an instant.
 func ending(length time.Duration) func(at int64) int64 {
 	return func(at int64) int64 { return at - length.Microseconds() + 1 }
 }
@@ -339,13 +339,13 @@ func newDemand(window string, byClient []int64) *Demand {
 	return d
 }
 
-// Affected returns how many clients a sliding limit of units in the window would refuse, if no request costs more.
+// Affected returns how many clients a sliding limit would refuse, if no request costs more than its units.
 func (d *Demand) Affected(units int64) int {
 	at, _ := slices.BinarySearch(d.Peaks, units+1)
 	return len(d.Peaks) - at
 }
 
-// least returns the smallest limit, at least 1, that affects at most the given number of clients, whose peaks are sorted.
+// least returns the smallest limit, at least 1, that affects at most the given number of clients. The peaks are sorted.
 func least(peaks []int64, clients int) int64 {
 	if clients >= len(peaks) {
 		return 1

@@ -1,4 +1,4 @@
-// Package servertest has what tests of the service share.
+// Package servertest has the helpers that tests of the service share.
 package servertest
 
 import (
@@ -19,8 +19,8 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// A Watched is a primary with a replica, and the Sentinels that watch them. They fail over a primary that does not answer
-// for half a second.
+// A Watched is a primary with a replica, and the Sentinels that watch both. The Sentinels fail over a primary
+// that does not answer for half a second.
 type Watched struct {
 	Primary, Replica *redistest.Server
 	Sentinels        *redistest.Sentinels
@@ -35,13 +35,13 @@ func StartWatched(t testing.TB) *Watched {
 	return w
 }
 
-// URL returns the URL of the primary by its Sentinels.
+// URL returns the URL of the primary as found through its Sentinels.
 func (w *Watched) URL() string {
 	return "redis+sentinel://" + strings.Join(w.Sentinels.Addrs(), ",") + "/" + w.Sentinels.Name
 }
 
-// StartCluster starts three primaries with a replica each, and returns the URL. A primary that does not answer for a
-// second fails over.
+// StartCluster starts three primaries with a replica each, and returns the URL. A primary that does not answer
+// for a second is failed over.
 func StartCluster(t testing.TB) (*redistest.Cluster, string) {
 	t.Helper()
 	c := redistest.StartCluster(t, redistest.ClusterOptions{Replicas: 1, Args: func(int) []string {
@@ -54,8 +54,8 @@ func StartCluster(t testing.TB) (*redistest.Cluster, string) {
 	return c, "redis+cluster://" + strings.Join(addrs, ",")
 }
 
-// NoLeak checks at the end of a package's tests that no goroutine is left. It ignores those of rueidis that refresh a
-// cluster's nodes or close replaced connections: they sleep for five seconds at most, even after their client is closed.
+// NoLeak checks at the end of a package's tests that no goroutine is left. It ignores goroutines of rueidis that refresh a
+// cluster's nodes or close replaced connections. They sleep for five seconds at most, even after their client is closed.
 func NoLeak(m *testing.M) {
 	const cluster = "github.com/redis/rueidis.(*clusterClient)."
 	goleak.VerifyTestMain(m,
@@ -64,14 +64,14 @@ func NoLeak(m *testing.M) {
 		goleak.IgnoreAnyFunction(cluster+"redirectOrNew.func1"))
 }
 
-// Decider returns a decider with the rules of a configuration, over one store.
+// Decider returns a decider with the rules of a configuration and one store.
 func Decider(t testing.TB, store driver.Store, rules string) *decide.Decider {
 	t.Helper()
 	cfg := Must(config.Parse(config.Defaults{}, false, config.File{Name: "rules.yaml", Text: []byte(rules)}))(t)
 	return Must(decide.New(cfg, func(config.Place) (driver.Store, error) { return store, nil }))(t)
 }
 
-// Gate returns a gate by the text of a file.
+// Gate returns a gate configured by the text of a file.
 func Gate(t testing.TB, text string) *access.Gate {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "access.yaml")
@@ -108,7 +108,7 @@ func Wait(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// A Log is where a log writes, for tests that read it meanwhile. The zero value is empty.
+// A Log is the output of a logger, which tests may read while it is written. The zero value is empty.
 type Log struct {
 	mu   sync.Mutex
 	text strings.Builder // guarded by mu
@@ -128,7 +128,7 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// Lines is where a log writes: each line is one value.
+// Lines is the output of a logger as a channel of lines.
 type Lines chan string
 
 // Write sends a line.

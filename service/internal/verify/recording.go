@@ -15,15 +15,15 @@ import (
 	"example.com/sash/internal/judge"
 )
 
-// A Recording is the calls that some limiter answered, of any number of keys, by one clock.
+// A Recording holds the calls that a limiter answered, for any number of keys. One clock timed them all.
 type Recording struct {
 	keys     map[string]*recorded
-	order    []string // the keys as they first came
+	order    []string // the keys in order of first appearance
 	units    int64    // of all calls
 	answered bool     // whether any call was
 }
 
-// recorded is the calls of one key, each decided between its two times, in nanoseconds since the epoch.
+// recorded holds the calls of one key. Each was decided between its two times, in nanoseconds since the epoch.
 type recorded struct {
 	admitted []judge.Charge
 	refused  []judge.Charge
@@ -32,14 +32,14 @@ type recorded struct {
 
 const longestLine = 1 << 20
 
-// ReadRecording reads calls, a JSON object a line:
+// ReadRecording reads calls, one JSON object per line:
 //
 //	{"key": "user_7", "cost": 1, "sent": 1763900000.001, "received": 1763900000.003, "admitted": true}
 //
-// The cost is 1 if it is absent. The times are seconds, with a fraction or without, since any instant
-// that all lines share, or RFC 3339; they count to the microsecond, "sent" from its beginning and "received" to its end. The
-// two are equal for a call whose decision has one time. A call without "admitted" or "received" had no answer. An error names
-// the line, such as one with another field; a recording in which no call has an answer is an error too.
+// A missing cost is 1. The times are RFC 3339, or seconds since any instant that all lines share, perhaps with
+// a fraction. "sent" is rounded down to a microsecond, and "received" up. The two are equal if the decision has
+// one time. A call without "admitted" or "received" had no answer. An error names the line, such as one with an
+// unknown field. A recording without any answer is an error too.
 func ReadRecording(name string, from io.Reader) (*Recording, error) {
 	r := &Recording{keys: make(map[string]*recorded)}
 	lines := bufio.NewScanner(from)
@@ -89,7 +89,7 @@ func (r *Recording) add(text []byte) error {
 		cost = *l.Cost
 	}
 	switch {
-	case l.Key == nil || *l.Key == "": // calls of several keys, counted as one, would accuse a limiter that is exact
+	case l.Key == nil || *l.Key == "": // counting several keys as one would accuse a limiter that is exact
 		return errors.New(`"key" is missing or empty: the subject that the limiter counted the call for; where there is only one, give all lines the same key`)
 	case cost < 1 || cost > sash.MaxUnits:
 		return fmt.Errorf(`"cost" is %d: it must be 1 to %d units`, cost, int64(sash.MaxUnits))
@@ -138,7 +138,7 @@ func lineError(err error) error {
 	return errors.New(`it is not a JSON object such as {"key": "user_7", "sent": 1763900000.001, "received": 1763900000.003, "admitted": true}`)
 }
 
-// An instant is nanoseconds since the epoch.
+// An instant is in nanoseconds since the epoch.
 type instant int64
 
 // microsecondFrom returns the last whole microsecond that is not after an instant.
@@ -152,11 +152,11 @@ func microsecondFrom(i instant) int64 {
 
 var errInstant = errors.New(`a time is neither seconds, such as 1763900000.001, nor RFC 3339, such as "2026-11-23T10:00:00.001Z"`)
 
-// latestSecond is in the year 2200. Times behind it are in milliseconds, or finer.
+// latestSecond is in the year 2200. Larger numbers are milliseconds or a smaller unit.
 const latestSecond = 7258118400
 
 func (i *instant) UnmarshalJSON(text []byte) error {
-	if string(text) == "null" { // as the json package does, which calls this for pointers that are not nil
+	if string(text) == "null" { // as package json does, which calls this method for pointers that are not nil
 		return nil
 	}
 	if text[0] == '"' {
@@ -174,7 +174,7 @@ func (i *instant) UnmarshalJSON(text []byte) error {
 	if math.Abs(seconds) > latestSecond {
 		return fmt.Errorf("%w: %s is too large for seconds; are these milliseconds?", errInstant, text)
 	}
-	exact, err := time.ParseDuration(string(text) + "s") // a decimal fraction, without what floating point would round
+	exact, err := time.ParseDuration(string(text) + "s") // an exact decimal fraction, without the rounding of floating point
 	if err != nil {
 		exact = time.Duration(seconds * float64(time.Second)) // such as 1.7639e+09
 	}
@@ -182,9 +182,9 @@ func (i *instant) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Judge checks the calls of each key against sliding limits. It gives the limiter the benefit of the doubt: a call was
-// decided at some instant between its two times, and a call without an answer may have been charged or not. The fault with
-// the fullest window is the first.
+// Judge checks the calls of each key against sliding limits. It gives the limiter the benefit of the doubt: a
+// call was decided at some instant between its two times, and a call without an answer may have been charged or
+// not. The report lists the fault with the fullest window first.
 func (r *Recording) Judge(limits []sash.Limit) Report {
 	v := Report{Keys: len(r.order)}
 	for _, key := range r.order {

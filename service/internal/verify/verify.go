@@ -30,9 +30,9 @@ import (
 const (
 	round       = 4 * time.Second
 	callTimeout = time.Second
-	// lookTimeout is longer than a client takes to connect, so that its error has the reason of a failure.
+	// lookTimeout exceeds the time that a client takes to connect, so that the error has the reason of a failure.
 	lookTimeout = 3 * time.Second
-	// resolution is that of sliding-buckets, which hold a unit at most that much longer.
+	// resolution is the resolution of sliding-buckets, which may hold a unit that much longer than its window.
 	resolution = 10 * time.Millisecond
 )
 
@@ -44,7 +44,7 @@ type Options struct {
 	Algorithm sash.Algorithm
 }
 
-// A Report is what was judged, and what was found.
+// A Report is the result of a verification: counts of calls and checks, and the faults found.
 type Report struct {
 	Keys       int           `json:"keys"`
 	Admitted   int           `json:"admitted"` // calls
@@ -57,7 +57,7 @@ type Report struct {
 	Faults     []Fault       `json:"-"` // one for each key with a violation; the one with the fullest window first
 }
 
-// Calls returns how many calls were made.
+// Calls returns the number of calls.
 func (r *Report) Calls() int { return r.Admitted + r.Refused + r.Unanswered }
 
 // A Fault is a key whose history violates a guarantee.
@@ -80,8 +80,8 @@ func excess(w *judge.Window) int64 {
 // ErrClock means that a server's clock went back, so the times do not show which calls share a window.
 var ErrClock = errors.New("the server's clock went back during the run (or another server took over whose clock is behind): the times prove nothing; run it again, and see sash doctor")
 
-// Run verifies a store. It ends after opts.For, after a round with a violation, or when the context ends. It removes its
-// keys. After an error the report has the rounds that ended before it.
+// Run verifies a store. It ends after opts.For, after a round with a violation, or when the context ends. It
+// removes its keys. After an error, the report covers the completed rounds.
 func Run(ctx context.Context, store driver.Store, opts Options) (Report, error) {
 	var report Report
 	var failed error // the last call
@@ -182,8 +182,8 @@ func newStage(store driver.Store, opts Options, rounds int) (*stage, error) {
 	return s, nil
 }
 
-// limits draws the limits of a subject. The first two subjects, which are hot, have one limit that a burst fills. The
-// others have up to three, with more units for longer windows.
+// limits draws the limits of a subject. The first two subjects are hot and have one limit, which a burst fills.
+// The other subjects have up to three limits, with more units for longer windows.
 func limits(draw *rand.Rand, i int) []sash.Limit {
 	if i < 2 {
 		return []sash.Limit{sash.Every(30+draw.Int64N(90), time.Duration(500+draw.IntN(500))*time.Millisecond)}
@@ -224,7 +224,7 @@ func (s *stage) run(ctx context.Context, length time.Duration) error {
 	return nil
 }
 
-// clean removes the keys. They also expire by themselves, so it ignores errors.
+// clean removes the keys. It ignores errors, because the keys also expire.
 func (s *stage) clean(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
@@ -233,13 +233,13 @@ func (s *stage) clean(ctx context.Context) {
 	}
 }
 
-// A worker makes one call after the other. Its records are by subject.
+// A worker makes one call after another. It records them by subject.
 type worker struct {
 	stage   *stage
 	rng     *rand.Rand
 	calls   [][]judge.Call
 	unknown [][]judge.Unknown
-	last    []time.Time // the server's clock when it last answered
+	last    []time.Time // the time on the server's clock at its last answer
 	back    bool        // the server's clock went back
 	failed  error       // the last error
 }
@@ -280,7 +280,7 @@ func (w *worker) call(ctx context.Context, i int) {
 		}
 	}
 	cost = min(cost, sub.most)
-	// The end of the round does not cancel calls: their outcome would be unknown.
+	// Calls continue after the round ends, because canceling them would make their outcome unknown.
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	res, err := sub.limiter.AllowN(limited, sub.key, cost)
 	cancel()

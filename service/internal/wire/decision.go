@@ -28,21 +28,21 @@ import (
 // A Decision is the answer to one request, as openapi.yaml describes it.
 type Decision struct {
 	Allowed    bool     `json:"allowed"`
-	Part       *int64   `json:"part,omitempty"`        // of a request of several: the one that this is about, from 0 on
+	Part       *int64   `json:"part,omitempty"`        // the deciding part of a request with several, from 0 on
 	Remaining  *int64   `json:"remaining"`             // the fewest units over all limits; null when nothing limits the call
-	StartAfter *Seconds `json:"start_after,omitempty"` // of a request that can wait, or was booked before, and may go ahead
+	StartAfter *Seconds `json:"start_after,omitempty"` // for a request that can wait, or was booked before, and may go ahead
 	Waited     *Seconds `json:"waited,omitempty"`      // of sash allow --wait
 	RetryAfter Seconds  `json:"retry_after"`           // of a refusal
 	ResetAfter Seconds  `json:"reset_after"`           // until every unit of every limit is free
 	RefusedBy  *string  `json:"refused_by"`            // the name of the limit that refused, or decide.Ban, or null
-	Blocked    bool     `json:"blocked,omitempty"`     // the subject is kept out because it was refused too often
-	// Shadow says that the limits do not bind: Allowed is true, and RefusedBy and RetryAfter are those of the refusal.
+	Blocked    bool     `json:"blocked,omitempty"`     // the subject is blocked because it was refused too often
+	// Shadow says that the limits do not bind: Allowed is true, and RefusedBy and RetryAfter describe the shadow refusal.
 	Shadow bool     `json:"shadow,omitempty"`
 	Scope  string   `json:"scope,omitempty"` // "global" when the limits count the calls of all regions together
 	Limits []Limit  `json:"limits"`          // empty when nothing limits the call
-	At     *Instant `json:"at"`              // the store's clock when it decided; null when it was not asked
+	At     *Instant `json:"at"`              // the store's clock at the decision; null when the store was not asked
 	Source *string  `json:"source"`          // a sash.Source; null when nothing limits the call
-	Cause  string   `json:"cause,omitempty"` // why the store did not decide, as cause.Of has it
+	Cause  string   `json:"cause,omitempty"` // why the store did not decide, from cause.Of
 	Token  string   `json:"token,omitempty"` // settles the reservation of a request that may go ahead
 }
 
@@ -84,8 +84,8 @@ func AnswerOf(a *decide.Answer) Decision {
 	return d
 }
 
-// decisionOn is AnswerOf for the part that decides: one that refused, of which the request waits longest, or the one with the fewest
-// units left. It says when a request starts that could wait, or was booked before, and was let through.
+// decisionOn returns AnswerOf for one of several parts: the refused part with the longest wait, or else the part with the
+// fewest units left. If the request could wait or was booked before, and is admitted, the decision says when it starts.
 func decisionOn(req *decide.Request, answers []decide.Answer) Decision {
 	left := func(a *decide.Answer) int64 {
 		tightest, limited := a.Tightest()
@@ -140,7 +140,7 @@ func ResultOf(res sash.Result) Decision {
 	return AnswerOf(&a)
 }
 
-// PeekOf returns the decision that a limiter would make on a call of a cost: see decide.Answer.Foresee.
+// PeekOf returns the decision that a limiter would make on a call with this cost: see decide.Answer.Foresee.
 func PeekOf(res sash.Result, cost int64) Decision {
 	a := answerOf(res)
 	a.Foresee(cost)
@@ -158,16 +158,16 @@ func (d *Decision) source(a *decide.Answer) {
 	}
 }
 
-// A Limit is one limit, and where it is known what is left of it.
+// A Limit is one limit and, if known, what is left of it.
 type Limit struct {
-	Name      string  `json:"name"` // as given, or its text, such as "10/1m"
+	Name      string  `json:"name"` // as configured, or the text of the limit, such as "10/1m"
 	Units     int64   `json:"units"`
 	Window    Seconds `json:"window"`              // 0 for a calendar limit
 	Period    string  `json:"period,omitempty"`    // of a calendar limit, such as "day@Europe/Paris"
-	Remaining *int64  `json:"remaining,omitempty"` // absent where the limit is only named
+	Remaining *int64  `json:"remaining,omitempty"` // absent if only the limit is described
 }
 
-// LimitOf returns a limit by itself.
+// LimitOf returns a limit without its use.
 func LimitOf(l sash.Limit) Limit {
 	out := Limit{Name: l.Name, Units: l.Units, Window: Seconds(l.Window)}
 	if out.Name == "" {
@@ -179,10 +179,10 @@ func LimitOf(l sash.Limit) Limit {
 	return out
 }
 
-// Seconds is a duration that JSON has in seconds, to the microsecond.
+// Seconds is a duration that JSON writes in seconds, to the microsecond.
 type Seconds time.Duration
 
-// MarshalJSON writes a decimal, with no more digits than it needs.
+// MarshalJSON writes a decimal with no more digits than needed.
 func (s Seconds) MarshalJSON() ([]byte, error) {
 	micros := time.Duration(s).Microseconds()
 	b := strconv.AppendInt(nil, micros/1e6, 10)
@@ -201,7 +201,7 @@ func (s *Seconds) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	if number, err := strconv.ParseFloat(text, 64); err == nil && strings.ContainsAny(text, "eE") {
-		text = strconv.FormatFloat(number, 'f', -1, 64) // which a duration has to be without
+		text = strconv.FormatFloat(number, 'f', -1, 64) // without an exponent, which durations cannot have
 	}
 	d, err := time.ParseDuration(text + "s")
 	if err != nil {
@@ -211,15 +211,15 @@ func (s *Seconds) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// RoundUp returns whole seconds, never fewer than the duration: for the Retry-After field of HTTP.
+// RoundUp returns whole seconds, rounded up, for the Retry-After field of HTTP.
 func (s Seconds) RoundUp() int64 {
 	return int64((time.Duration(s) + time.Second - 1) / time.Second)
 }
 
-// SetRetryAfter sets the Retry-After of an answer without a decision: 1 to 5 seconds at random, since many failed together.
+// SetRetryAfter sets the Retry-After of an answer without a decision: 1 to 5 seconds at random, since many calls failed together.
 func SetRetryAfter(h http.Header) { h.Set("Retry-After", strconv.Itoa(1+rand.N(5))) }
 
-// Instant is a time that JSON has as RFC 3339 in UTC with six decimals.
+// Instant is a time that JSON writes as RFC 3339 in UTC with six decimals.
 type Instant time.Time
 
 const instantLayout = "2006-01-02T15:04:05.000000Z07:00"
@@ -234,7 +234,7 @@ func (i *Instant) UnmarshalJSON(b []byte) error {
 	return (*time.Time)(i).UnmarshalJSON(b)
 }
 
-// When returns a time as JSON has it, or nil for the zero time.
+// When returns a time in its JSON form, or nil for the zero time.
 func When(t time.Time) *Instant {
 	if t.IsZero() {
 		return nil
@@ -242,32 +242,32 @@ func When(t time.Time) *Instant {
 	return new(Instant(t))
 }
 
-// MaxToken bounds a token. One of sash.MaxSubjects parts with the longest keys and the most limits takes half of it.
+// MaxToken bounds a token. With sash.MaxSubjects parts, the longest keys and the most limits, a token takes half of it.
 const MaxToken = 12 << 10
 
-// encoding is base64url in which every token has one form.
+// encoding is the variant of base64url in which every token has exactly one form.
 var encoding = base64.RawURLEncoding.Strict()
 
 // ErrToken means that a token was not sealed with this key.
 var ErrToken = errors.New("the token is not valid here: it was changed, or given by an instance with another SASH_TOKEN_KEY")
 
-// ErrExpired means that there is nothing to settle or to extend.
+// ErrExpired means that no charge is left to settle or extend.
 var ErrExpired = errors.New("the reservation has expired: a charge of it has left every window, or was given back")
 
-// Tokens turns reservations into texts for clients, and back; all ports have the same. Anyone with such a text can read
-// it: it holds the subject of the request and its limits. It cannot be made or changed without the key, because a
-// forged one would give back units that were never charged.
+// Tokens turns reservations into tokens for clients, and back. All ports share it. Anyone can read a token: it contains the
+// subject of the request and its limits. Nobody can create or change one without the key, because a forged token would give
+// back units that were never charged.
 //
-// The first key seals and all keys open, so that a fleet changes keys without losing a reservation.
+// The first key seals and all keys open, so that a fleet can change keys without losing a reservation.
 //
-// The form is the reservation as JSON, of several parts a list, and its HMAC-SHA-256, each in base64url, with a dot between them.
+// A token is the reservation as JSON, or a list of several parts, then a dot and the HMAC-SHA-256. Both are in base64url.
 type Tokens struct {
-	// Now is the clock that the lives of reservations are held against.
+	// Now is the clock that determines whether reservations have expired.
 	Now  func() time.Time
 	keys [][]byte
 }
 
-// NewTokens takes a random key if there is none.
+// NewTokens returns Tokens with these keys, or with a random key if there are none.
 func NewTokens(keys ...[]byte) *Tokens {
 	if len(keys) == 0 {
 		keys = [][]byte{make([]byte, sha256.Size)}
@@ -276,7 +276,7 @@ func NewTokens(keys ...[]byte) *Tokens {
 	return &Tokens{Now: time.Now, keys: keys}
 }
 
-// A sealed is a reservation as a token holds it. Of one that charged nothing all is empty.
+// A sealed is the form of a reservation in a token. It is empty if the reservation charged nothing.
 type sealed struct {
 	Domain     string         `json:"d,omitempty"`
 	Key        string         `json:"k,omitempty"`
@@ -291,11 +291,11 @@ type sealed struct {
 	Instance   string         `json:"n,omitempty"`
 	Global     bool           `json:"g,omitempty"`
 	Lease      time.Duration  `json:"e,omitempty"`
-	Regions    int            `json:"o,omitempty"` // with an own share, of Percent each
+	Regions    int            `json:"o,omitempty"` // for an own share: the number of regions, of Percent each
 	Percent    int            `json:"p,omitempty"`
 }
 
-// Seal returns the token of a reservation, or of those of the parts of a request.
+// Seal returns the token of a reservation, or of the reservations for the parts of a request.
 func (t *Tokens) Seal(held ...decide.Reservation) string {
 	all := make([]sealed, len(held))
 	for i := range held {
@@ -315,7 +315,7 @@ func (t *Tokens) Seal(held ...decide.Reservation) string {
 	}
 	var payload bytes.Buffer
 	encoder := json.NewEncoder(&payload)
-	encoder.SetEscapeHTML(false) // which would make a key of ampersands six times as long
+	encoder.SetEscapeHTML(false) // escaping would make a key of ampersands six times as long
 	var of any = all
 	if len(all) == 1 {
 		of = all[0]
@@ -324,7 +324,7 @@ func (t *Tokens) Seal(held ...decide.Reservation) string {
 	return encoding.EncodeToString(payload.Bytes()) + "." + encoding.EncodeToString(mac(t.keys[0], payload.Bytes()))
 }
 
-// Reserve is Decide for a request whose units are settled later. A decision that admits it has the token.
+// Reserve is Decide for a request whose units are settled later. A decision that admits it contains the token.
 func (t *Tokens) Reserve(ctx context.Context, engine *decide.Decider, req *decide.Request) (d Decision, err error) {
 	answers, held, err := engine.ReserveAll(ctx, *req)
 	if err != nil {
@@ -336,9 +336,9 @@ func (t *Tokens) Reserve(ctx context.Context, engine *decide.Decider, req *decid
 	return d, nil
 }
 
-// Open returns what was sealed, or ErrToken.
+// Open returns the reservations in a token, or ErrToken.
 func (t *Tokens) Open(token string) ([]decide.Reservation, error) {
-	if strings.ContainsAny(token, "\r\n") { // which package base64 overlooks
+	if strings.ContainsAny(token, "\r\n") { // package base64 ignores these characters
 		return nil, ErrToken
 	}
 	first, second, _ := strings.Cut(token, ".")
@@ -394,12 +394,12 @@ func mac(key, payload []byte) []byte {
 // clockSlack is how much the clocks of the service and its store may differ before a reservation expires too early.
 const clockSlack = time.Minute
 
-// permitted opens a token, if its caller is permitted to decide in the domains of its reservations. An empty domain is any. The error is that
-// of permit, ErrToken, or ErrExpired if all of what was charged has left.
+// permitted opens a token if permit allows its caller to decide in the domains of the reservations. An empty
+// domain is any. The error is that of permit, ErrToken, or ErrExpired if every charge has left its windows.
 func (t *Tokens) permitted(token string, permit func(domain string) error) ([]decide.Reservation, error) {
 	held, err := t.Open(token)
 	if err != nil {
-		held = []decide.Reservation{{}} // of no domain, as the token of nothing
+		held = []decide.Reservation{{}} // without a domain, like the token of an empty reservation
 	}
 	expired := 0
 	for i := range held {
@@ -429,8 +429,8 @@ func ParseUsed[T ~string | ~[]byte](texts []T) (used []int64, err error) {
 	return used, nil
 }
 
-// Settle corrects the charges of a token's reservation to the units that were used, of several parts in their order, if its caller is
-// permitted to. None, or one 0, gives all of them back. Errors are those of permitted and of the engine, which has settled the other parts then.
+// Settle corrects the charges of a token's reservation to the units used, in the order of its parts, if permit allows it. No units, or a
+// single 0, give all charges back. Errors are those of permitted and of the engine. After an engine error, the other parts are settled.
 func (t *Tokens) Settle(ctx context.Context, engine *decide.Decider, token string, used []int64, permit func(domain string) error) error {
 	held, err := t.permitted(token, permit)
 	if err != nil {
@@ -451,8 +451,8 @@ func (t *Tokens) Settle(ctx context.Context, engine *decide.Decider, token strin
 	return err
 }
 
-// Extend charges anew what a token's reservation holds, and returns the token that takes its place. Errors are those of Settle, and
-// ErrExpired if something of it has left or was given back.
+// Extend charges a token's reservation anew and returns the token that replaces it. Errors are those of Settle,
+// and ErrExpired if a charge has left its windows or was given back.
 func (t *Tokens) Extend(ctx context.Context, engine *decide.Decider, token string, permit func(domain string) error) (string, error) {
 	held, err := t.permitted(token, permit)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package wire has the forms in which the service and the command line answer: one Go type each for a decision, a
-// limit and an error, and how HTTP bodies are read and written.
+// Package wire defines the answers of the service and the command line: a Go type each for a decision, a limit
+// and an error. It also reads and writes HTTP bodies.
 package wire
 
 import (
@@ -20,30 +20,30 @@ import (
 	"example.com/sash/service/internal/decide"
 )
 
-// Bounds of a request.
+// The bounds of a request.
 const (
 	MaxBody    = 64 << 10 // bytes of its body
 	MaxEntries = 32
 )
 
-// An Error is the answer to a request that got no other. Source and Cause are those of a Decision.
+// An Error is the answer to a request without a decision. Source and Cause are as in a Decision.
 type Error struct {
 	Error  string `json:"error"`
 	Source string `json:"source,omitempty"`
 	Cause  string `json:"cause,omitempty"`
 }
 
-// A Silence is what a client learns of a request that the store did not answer.
+// A Silence has the texts for a client whose request got no answer from the store.
 type Silence struct {
 	Unknown  string // the store was asked
-	NotAsked string // it was not: it failed before, or too many calls are under way or wait
+	NotAsked string // it was not: the call failed before, or too many calls are in flight or wait
 }
 
-// Of returns the text for an error of the engine that is no answer, and its cause as in a Decision.
+// Of returns the text for an error of the engine that is not a refusal, and the error's cause as in a Decision.
 func (s *Silence) Of(err error) (text, why string) {
 	switch why = cause.Of(err); why {
 	case "down", "busy", "overload":
-		if why != "overload" || !errors.Is(err, failover.ErrBudget) { // a call that had its turn, and no answer, may have reached it
+		if why != "overload" || !errors.Is(err, failover.ErrBudget) { // a call that had its turn but no answer may have reached the store
 			return s.NotAsked, why
 		}
 	case "full":
@@ -55,8 +55,8 @@ func (s *Silence) Of(err error) (text, why string) {
 	return s.Unknown, why
 }
 
-// refusals are the errors of the engine, with their statuses over HTTP and codes over RESP. Others are failures of the store, and over
-// HTTP so are those of a configuration or an override that the store cannot enforce, which operators have to know.
+// refusals are the engine's errors, with their status over HTTP and code over RESP. All other errors are failures of the store.
+// So are, over HTTP, limits of a configuration or an override that the store cannot enforce: operators must learn of these.
 var refusals = []struct {
 	status int
 	code   string
@@ -75,7 +75,7 @@ var refusals = []struct {
 	{0, "ERR", []error{sash.ErrInvalidLimit}},
 }
 
-// Codes returns the status and the code of an error of the engine, or zeros.
+// Codes returns the HTTP status and the RESP code of an engine's error, or zeros.
 func Codes(err error) (status int, code string) {
 	for _, r := range refusals {
 		if slices.ContainsFunc(r.errs, func(target error) bool { return errors.Is(err, target) }) {
@@ -85,7 +85,7 @@ func Codes(err error) (status int, code string) {
 	return 0, ""
 }
 
-// What the silence of the store means for each kind of request.
+// These are the texts for each kind of request that got no answer from the store.
 var (
 	Undecided = Silence{
 		"the store did not answer: there is no decision, and whether the call was charged is not known",
@@ -110,7 +110,7 @@ func Write(w http.ResponseWriter, status int, body any) {
 	b, _ := json.Marshal(body) // every body of the service can be marshalled
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // a client that is gone is no concern of ours
+	_, _ = w.Write(append(b, '\n')) // an error means that the client is gone
 }
 
 // A Subject names a subject by the domain and entries of its requests.
@@ -119,7 +119,7 @@ type Subject struct {
 	Entries []config.Entry `json:"entries"`
 }
 
-// Check returns what is missing, or too much.
+// Check returns an error that says what is missing or exceeds its bound.
 func (s *Subject) Check() error {
 	switch {
 	case s.Domain == "":
@@ -137,8 +137,8 @@ func (s *Subject) Check() error {
 	return nil
 }
 
-// Read reads a body of one JSON object with known fields; with says what is in it. It answers the request when
-// the body is wrong, and returns nil.
+// Read reads a body of one JSON object with known fields. With describes the object for errors. Read answers a
+// request with an invalid body itself, and then returns nil.
 func Read[T any](w http.ResponseWriter, r *http.Request, with string) *T {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	var large *http.MaxBytesError
@@ -149,7 +149,7 @@ func Read[T any](w http.ResponseWriter, r *http.Request, with string) *T {
 	case err != nil:
 		Fail(w, http.StatusBadRequest, "the body did not arrive")
 		return nil
-	case !utf8.Valid(body): // replacement characters would make different keys alike
+	case !utf8.Valid(body): // replacement characters would make different keys equal
 		Fail(w, http.StatusBadRequest, "bad JSON: the body is not UTF-8")
 		return nil
 	}
@@ -174,10 +174,10 @@ func Read[T any](w http.ResponseWriter, r *http.Request, with string) *T {
 	return into
 }
 
-// exact returns an error for a name that valid JSON has twice in an object, or in other letters than its field, whose are all
-// small: package json accepts both, and another reader of the body might take the other value.
+// exact returns an error if valid JSON has a name twice in an object, or with capital letters, which no field
+// has. Package json accepts both, and another reader of the body might use the other value.
 func exact(body []byte) error {
-	names := [][]string{nil} // of the objects that are open
+	names := [][]string{nil} // of the open objects
 	for i := 0; i < len(body); i++ {
 		last := len(names) - 1
 		switch body[i] {
@@ -229,7 +229,7 @@ func explain(err error) string {
 	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
-// Clip shortens a text of a request for an error.
+// Clip shortens a text from a request for an error.
 func Clip(s string) string {
 	if len(s) > 80 {
 		return strings.ToValidUTF8(s[:80], "") + "…"
@@ -237,7 +237,7 @@ func Clip(s string) string {
 	return s
 }
 
-// Text returns a text as JSON has it, or nil for the empty one.
+// Text returns a pointer to the text, or nil for the empty one, which JSON writes as null.
 func Text(s string) *string {
 	if s == "" {
 		return nil
@@ -247,8 +247,8 @@ func Text(s string) *string {
 
 var origins = http.NewCrossOriginProtection()
 
-// SameOrigin returns an error for a request that changes something and comes from a page of another origin: a browser sends
-// it with the network access, cookies and certificates of its user. Programs send neither Origin nor Sec-Fetch-Site.
+// SameOrigin returns an error if a page of another origin sent a request that changes something. A browser sends it
+// with the network access, cookies and certificates of its user. Programs send neither Origin nor Sec-Fetch-Site.
 func SameOrigin(r *http.Request) error {
 	if origins.Check(r) == nil {
 		return nil
@@ -257,9 +257,9 @@ func SameOrigin(r *http.Request) error {
 		"or through a proxy that changes Host: it must hand it on, such as nginx with proxy_set_header Host $http_host")
 }
 
-// Pageless is SameOrigin for a port that serves no pages. It refuses those of its own origin too: of a name that meant
-// another machine when its page was loaded, and now means this one (DNS rebinding). Over plain HTTP only Origin
-// identifies them. Over HTTPS, where browsers send Sec-Fetch-Site, such a page would need a certificate for the name.
+// Pageless is SameOrigin for a port without pages. It also refuses pages of its own origin, whose host name
+// meant another machine when the page was loaded (DNS rebinding). Over plain HTTP only Origin identifies them.
+// Over HTTPS, where browsers send Sec-Fetch-Site, such a page would need a certificate for the name.
 func Pageless(r *http.Request) error {
 	safe := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
 	switch {

@@ -1,7 +1,7 @@
 //go:build js && wasm
 
-// Command wasm is the limiter in the playground's page. It sets the function decide, which takes a scenario and returns
-// tracks. Times are microseconds.
+// Command wasm runs the limiter in the playground's page. It sets the JavaScript function decide, which takes a
+// scenario and returns tracks. Times are microseconds.
 package main
 
 import (
@@ -47,7 +47,7 @@ func scenario(v js.Value) playground.Scenario {
 	return s
 }
 
-// microseconds reads a time, whose value is exact in floating point for 285 years.
+// microseconds reads a time. Its value is exact in floating point for 285 years.
 func microseconds(v js.Value) time.Duration {
 	if v.IsUndefined() {
 		return 0

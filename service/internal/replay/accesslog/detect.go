@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// The first lines decide what a log is: until enough of them are requests, of one kind, but not more than sampled.
+// Detection reads lines until enough of them are requests in one format, and at most sampled lines.
 const (
 	sampled   = 400
-	isRequest = 1000 // the weight of a line that is one
+	isRequest = 1000 // the weight of a line that is a request
 	enough    = 40 * isRequest
 )
 
@@ -25,7 +25,7 @@ type parser interface {
 type namedLines struct {
 	names naming
 	read  func([]byte) (others, error)
-	// strict is set for a log in which other lines are requests: then one without any of a request's fields is none.
+	// strict is set for a log that mixes requests with other lines. A line without any field of a request is then skipped.
 	strict bool
 }
 
@@ -34,7 +34,7 @@ func (n *namedLines) parse(line []byte, r *Record) error {
 	if err == nil {
 		err = n.names.fill(r, from)
 	}
-	if err == nil && n.strict && (!r.isRequest() || r.Field("logger") == "http.log.error") { // Caddy logs that request once more
+	if err == nil && n.strict && (!r.isRequest() || r.Field("logger") == "http.log.error") { // Caddy logs the same request once more
 		return errNotRequest
 	}
 	return err
@@ -54,22 +54,22 @@ func (f *format) parser(names naming) parser {
 	return all
 }
 
-// A reading is how the lines of a log may be read, and what speaks for it.
+// A reading is one way to read the lines of a log, and the weight of the lines that fit it.
 type reading struct {
 	format    *format
 	wrappings []*wrapping
-	about     string // what the format of the first lines is called
+	about     string // the name of the format of the first lines
 	layout    *layout
 	weight    int // 1 for each line, or more if it is a request
 }
 
-// A detector finds out from the first lines of a log how to read it.
+// A detector determines from the first lines of a log how to read it.
 type detector struct {
 	names    naming
 	formats  []format
 	parsers  []parser // of each format
 	readings []*reading
-	around   string // the line with what wraps it
+	around   string // the line with its wrappings
 }
 
 func (d *detector) prepare() {
@@ -78,7 +78,7 @@ func (d *detector) prepare() {
 	}
 }
 
-// detect returns the reading that most of the first lines speak for, or nil if there is none.
+// detect returns the reading that fits most of the first lines, or nil if none fits.
 func (d *detector) detect(start []byte) *reading {
 	d.prepare()
 	from := newLines(bufio.NewReaderSize(bytes.NewReader(start), readAhead))
@@ -100,8 +100,8 @@ func (d *detector) detect(start []byte) *reading {
 	return best
 }
 
-// line records the reading that fits one line, the one with most wrappings first. It returns what speaks for that reading
-// so far, or 0 if none fits.
+// line records the reading that fits one line, and prefers the one with the most wrappings. It returns the
+// weight of that reading so far, or 0 if none fits.
 func (d *detector) line(line []byte, outer []*wrapping, isFirst bool) int {
 	for i := range wrappings {
 		w := &wrappings[i]
@@ -168,7 +168,7 @@ func (r *reading) parser(names naming) parser {
 	switch p := p.(type) {
 	case *namedLines:
 		p.strict = r.weight >= isRequest
-	case layouts: // that of the first lines comes first
+	case layouts: // the layout of the first lines comes first
 		at := slices.IndexFunc(p, func(l *layout) bool { return l.form == r.layout.form })
 		own := p[at]
 		copy(p[1:], p[:at])
@@ -185,7 +185,7 @@ func (r *reading) wrapping() string {
 	return strings.Join(names, " around ")
 }
 
-// errUnknown is for a log of which no line could be read. It says what the first line has, and which format is nearest to it.
+// errUnknown returns the error for a log of unknown format. It names what the first line contains and the nearest format.
 func (d *detector) errUnknown(name string, start []byte) error {
 	text, _, _ := strings.Cut(strings.TrimSpace(string(start)), "\n")
 	near, seen := "", strings.FieldsFunc(text, func(c rune) bool { return c == ',' || c == '\t' })
@@ -199,7 +199,7 @@ func (d *detector) errUnknown(name string, start []byte) error {
 	case len(seen) > 2:
 		near = "csv without a column for the time"
 	default:
-		best := 0 // values that cannot be just anything
+		best := 0 // the number of values that only this layout explains
 		for _, f := range d.formats {
 			for _, l := range f.layouts {
 				values, err := l.split(text)
@@ -217,31 +217,31 @@ func (d *detector) errUnknown(name string, start []byte) error {
 		"name the field of the time if it is unusual: --field time=NAME", name, strings.Join(FormatNames(), ", "), near)
 }
 
-// A wrapping is what a program that carries logs writes around each line of another program.
+// A wrapping is the text that a log carrier, such as syslog, writes around each line of another program.
 type wrapping struct {
 	name string // for people
-	// outermost means that the program writes files of its own, which nothing wraps.
+	// outermost is set for a program that writes files of its own, so that no other wrapping is around it.
 	outermost bool
 	before    *regexp.Regexp // what stands before a line
-	key, with string         // or the key of an object that has the line, and another key that tells it from other objects
+	key, with string         // or the key of an object that contains the line, and another key that identifies such objects
 }
 
-// mostWrappings is how deep wrappings nest: compose around a time around syslog, and one to spare.
+// mostWrappings is how deep wrappings nest: compose around a time around syslog, and one more.
 const mostWrappings = 4
 
 const (
 	timePattern = `\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.,0-9]*(?:Z|[+-][0-9:]{4,})`
-	priority    = `^(?:\d+ <\d{1,3}>|<\d{1,3}>)?` // also behind the length of the message that a stream has before it
+	priority    = `^(?:\d+ <\d{1,3}>|<\d{1,3}>)?` // a stream puts the length of the message first
 	tag         = `[^\s\[\]":,]+(?:\[[^\]\s]*\])?: `
 	colour      = `(?:\x1b\[[0-9;]*m)?`
 )
 
-// anyTime is a time around a line that has none itself, such as of Heroku's router.
+// anyTime matches a time before a line that contains none, such as a line of Heroku's router.
 var anyTime = regexp.MustCompile(timePattern)
 
-// wrappings are recognised in this order. A tag and a host may be missing in RFC 3164's form, and its time may be one of RFC
-// 3339, as newer daemons and journalctl write it. CRI's runtimes write F for a whole line: the parts of one of more than
-// 16 KB are not joined.
+// wrappings are tried in this order. In RFC 3164's form the tag and the host may be missing, and newer daemons
+// and journalctl write a time of RFC 3339. CRI runtimes write F for a whole line. They split lines of more than
+// 16 KB, and the pieces are not joined.
 var wrappings = []wrapping{
 	{name: "CRI (containerd, CRI-O)", outermost: true, before: regexp.MustCompile(`^` + timePattern + ` std(?:out|err) F(?::\S*)? `)},
 	{name: "Docker's JSON", outermost: true, key: "log"},
@@ -257,7 +257,7 @@ var wrappings = []wrapping{
 	{name: "a time before each line", before: regexp.MustCompile(`^` + timePattern + ` `)},
 }
 
-// unwrap returns what is wrapped. It reports false for a line without the wrapping.
+// unwrap returns the line inside the wrapping. It reports false if the line does not have this wrapping.
 func (w *wrapping) unwrap(line []byte) ([]byte, bool) {
 	if w.before != nil {
 		at := w.before.FindIndex(line)

@@ -16,7 +16,7 @@ import (
 	"github.com/go-logfmt/logfmt"
 )
 
-// A format is a kind of lines: those of one of its layouts, or, without any, those whose fields have names.
+// A format is one kind of log: lines that match one of its layouts, or, without layouts, lines with named fields.
 type format struct {
 	name    string
 	begins  byte // of each line, or 0
@@ -27,7 +27,7 @@ type format struct {
 //go:embed formats.txt
 var formatsText string
 
-// entries returns the lines of formats.txt that begin with a word, without it.
+// entries returns the lines of formats.txt that begin with the word kind, without that word.
 func entries(kind string) (all []string) {
 	for line := range strings.Lines(formatsText) {
 		if first, rest, _ := strings.Cut(strings.TrimSpace(line), " "); first == kind {
@@ -39,7 +39,7 @@ func entries(kind string) (all []string) {
 
 func words(kind string) []string { return strings.Fields(strings.Join(entries(kind), " ")) }
 
-// pairs returns such words as a map: one of each pair to the other.
+// pairs returns the words of such lines as a map from the first word of each pair to the second.
 func pairs(kind string) map[string]string {
 	all := make(map[string]string)
 	for pair := range slices.Chunk(words(kind), 2) {
@@ -72,7 +72,7 @@ func textFormats() (all []format) {
 	return all
 }
 
-// FormatNames returns the names that [Options.Format] may have.
+// FormatNames returns the valid names for [Options.Format].
 func FormatNames() (names []string) {
 	for _, f := range formats {
 		names = append(names, f.name)
@@ -100,17 +100,17 @@ func (f *format) describe(r *Record) string {
 	return f.name
 }
 
-// A trait is what the value of a variable may be.
+// A trait describes the possible values of a variable.
 type trait struct {
-	sample string // what a value looks like, if it may contain the text behind it
-	list   bool   // values are separated by ", "
-	path   bool   // the value begins with "/", so that nothing needs to be between it and a host
-	port   bool   // the value ends with a port, which is no part of it
-	padded bool   // there may be more spaces before the value
+	sample string // an example value, if a value may contain the text that follows it
+	list   bool   // the values are separated by ", "
+	path   bool   // the value begins with "/", so it may directly follow a host
+	port   bool   // the value ends with a port, which is not part of it
+	padded bool   // more spaces may precede the value
 	is     func(string) bool
 }
 
-// anyText is the sample of a value that may contain anything.
+// anyText is the sample of a value that may contain any text.
 const anyText = "a b"
 
 var traits = map[string]trait{
@@ -132,8 +132,8 @@ func isNumber(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' }
 
 func isWord(s string) bool { return !strings.ContainsAny(s, ` ,"`) }
 
-// A field is one of a Record: where it is if it is a text, what sets it from the text of a line, which is neither empty nor
-// "-" (nil: that is the text), and its names in logs. Of several that a line has, the first counts.
+// A field is one field of a Record. text points to it if it is a string. set parses a value, which is neither empty
+// nor "-"; a nil set copies the value. names are its names in logs: the first name that a line has is used.
 type field struct {
 	name  string
 	text  func(*Record) *string
@@ -161,12 +161,12 @@ func durationUnits() map[string]float64 {
 	return all
 }
 
-// start finds the start of the request by the names that its time and duration have.
+// start computes the start of the request. The names of its time and its duration determine how.
 func (r *Record) start(at, took string, isObject bool) {
 	if r.unit == 0 && r.has&hasDuration != 0 {
 		r.unit = cmp.Or(units[took], units[at+"+"+took])
 		if isObject && r.unit == 1e6 && r.Duration > 0 && r.Duration == math.Trunc(r.Duration) {
-			r.unit = 0 // programs that count milliseconds use the same names
+			r.unit = 0 // some programs log milliseconds under the same names
 		}
 	}
 	length := int64(r.Duration * r.unit)
@@ -177,12 +177,12 @@ func (r *Record) start(at, took string, isObject bool) {
 		}
 	case r.unit > 0 && r.Time-length >= earliest:
 		r.from, r.Time = at+" less "+took, r.Time-length
-	default: // servers write a line at the end of a request
+	default: // servers write a line when a request ends
 		r.Ended = true
 	}
 }
 
-// fields are in the order in which they are filled: a request sets what some behind it set, too.
+// fields are in the order in which they are filled. A request line also sets some of the fields after it.
 var fields = named(
 	field{"time", nil, (*Record).setTime, nil},
 	field{"remote_address", func(r *Record) *string { return &r.RemoteAddress }, func(r *Record, s string) error {
@@ -210,7 +210,7 @@ func named(all ...field) []field {
 	return all
 }
 
-// Fields returns the fields of a Record for which [Options.Fields] can name JSON keys or columns.
+// Fields returns the fields of a Record that [Options.Fields] can map to JSON keys or columns.
 func Fields() (names []string) {
 	for _, f := range fields {
 		names = append(names, f.name)
@@ -240,7 +240,7 @@ func newNaming(given map[string]string) (naming, error) {
 	return names, nil
 }
 
-// within returns the names that are among some: of a field that has none of those given, the usual ones.
+// within keeps the names in some. A field that then has no name gets the usual names of that field in some.
 func (n naming) within(some []string) naming {
 	all := make(naming, len(n))
 	for i := range n {
@@ -261,8 +261,8 @@ func (f *field) fill(r *Record, value string) error {
 	return nil
 }
 
-// fill fills a Record from fields that have names. Of those of an object the first that can be read counts: their names are
-// nobody's own.
+// fill fills a Record from named fields. In an object it uses the first value that can be read, because
+// programs use the same names for different things.
 func (n naming) fill(r *Record, from others) error {
 	r.other = from
 	_, isObject := from.(object)
@@ -295,7 +295,7 @@ func (n naming) fill(r *Record, from others) error {
 
 type others interface{ field(name string) string }
 
-// A row is a line whose values have their names from elsewhere.
+// A row is a line of values whose names come from a layout or a header line.
 type row struct {
 	names, values []string
 	layout        *layout // nil of a table
@@ -313,7 +313,7 @@ var (
 	errLogfmt = errors.New("not of the form key=value other=value")
 )
 
-// An object is one line of JSON, or of key=value pairs.
+// An object is a line of JSON or of key=value pairs.
 type object map[string]any
 
 func readJSON(line []byte) (others, error) {
@@ -345,7 +345,7 @@ func readLogfmt(line []byte) (others, error) {
 	return o, nil
 }
 
-// field implements others. For a list it returns the first element, because Caddy writes headers as lists.
+// field implements others. It returns the first element of a list, because Caddy writes headers as lists.
 func (o object) field(name string) string {
 	v, ok := o[name]
 	if !ok {
@@ -370,18 +370,18 @@ func (o object) field(name string) string {
 	return ""
 }
 
-// A table has a line that names the columns: the first one, separated by commas or tabs, or the W3C's #Fields, of which a log
-// may have several. Values must not contain line ends.
+// A table is a log in which a line names the columns. That is the first line, with commas or tabs between names, or a
+// #Fields line of the W3C format, of which a log may have several. Values must not contain line ends.
 type table struct {
 	all, names naming
 	columns    []string
 	w3c, tabs  bool
 }
 
-// errNoRecord is for the line that names the columns: it belongs to the log without being a request.
+// errNoRecord is returned for the line that names the columns: it belongs to the log but is not a request.
 var errNoRecord = errors.New("no record")
 
-// A headerError is about the line that names the columns, without which no other line can be read.
+// A headerError reports an invalid line of column names. Without these names, no other line can be read.
 type headerError struct{ error }
 
 func (t *table) header(line string) error {
@@ -397,7 +397,7 @@ func (t *table) header(line string) error {
 		}
 	}
 	if i := slices.Index(columns, "time-taken"); i >= 0 && slices.Contains(columns, "x-edge-location") {
-		columns[i] = "time_taken" // CloudFront's is in seconds
+		columns[i] = "time_taken" // CloudFront logs it in seconds
 	}
 	if !slices.ContainsFunc(t.all[times], func(name string) bool { return slices.Contains(columns, name) }) {
 		return headerError{fmt.Errorf("the first line has no column for the time (one of %s); name it with time=COLUMN",

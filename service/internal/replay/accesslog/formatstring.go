@@ -46,7 +46,7 @@ func compileFormat(format string) (*layout, error) {
 	return l, nil
 }
 
-// nginx reads the text of nginx's log_format: the directive as it is in a configuration, its strings, or the text alone.
+// nginx parses an nginx log_format: the directive as in a configuration, its strings, or the text alone.
 func (l *layout) nginx(format string) error {
 	directive := logFormat.FindString(format)
 	rest := strings.TrimSpace(format[len(directive):])
@@ -86,7 +86,7 @@ func (l *layout) variables(format string) {
 
 var apacheNames = pairs("apache")
 
-// apache reads the text of Apache's LogFormat: the directive as it is in a configuration, or the text alone.
+// apache parses an Apache LogFormat: the directive as in a configuration, or the text alone.
 func (l *layout) apache(format string) error {
 	format = strings.TrimSpace(format)
 	if at := configure.FindString(format); at != "" {
@@ -123,7 +123,7 @@ func (l *layout) apache(format string) error {
 func (l *layout) letter(directive, argument, letter string) error {
 	prefix, isNamed := apacheNames["{}"+letter]
 	p := part{directive: directive, name: apacheNames[letter]}
-	start := "" // a time is that of the start without "end:"
+	start := "" // without the prefix "end:", a time is the start
 	if letter == "t" {
 		of, form, _ := strings.Cut(argument, ":")
 		if of == "begin" || of == "end" {
@@ -161,7 +161,7 @@ func (l *layout) letter(directive, argument, letter string) error {
 	return nil
 }
 
-// time adds a part of the time in a form of strftime, or a fraction of it. All parts follow each other: they are one value.
+// time adds a part of the time, in a strftime form, or a fraction of it. Adjacent parts become one value.
 func (l *layout) time(p part, form string) (err error) {
 	fraction := map[string]string{"msec_frac": "000", "usec_frac": "000000"}[form]
 	if p.time = fraction; fraction == "" {
@@ -176,7 +176,7 @@ func (l *layout) time(p part, form string) (err error) {
 		before.after = ""
 		return nil
 	} else if n > 0 && strings.HasSuffix(l.parts[n-1].name, "sec") && l.parts[n-1].after == "." && fraction != "" {
-		l.parts[n-1].after = "" // digits behind the seconds since 1970
+		l.parts[n-1].after = "" // digits after the seconds since 1970
 		return nil
 	}
 	if fraction != "" || slices.ContainsFunc(l.parts, func(p part) bool { return p.time != "" }) {

@@ -14,27 +14,27 @@ import (
 	"example.com/sash/httplimit"
 )
 
-// A layout is a server's format string, compiled: texts, and between them values.
+// A layout is the compiled form of a server's format string: values with text between them.
 type layout struct {
 	name   string // for people
 	form   string // the string, for errors
 	before string // the text before the first value
 	parts  []part
-	least  int // so many of the parts every line has
+	least  int // every line has at least this many of the parts
 	names  naming
 	labels []string // the names of the parts
 }
 
-// A part is a value of a line, and the text behind it.
+// A part is one value of a line and the text after it.
 type part struct {
 	trait
 	directive string // as in the format string, for errors
 	name      string // for naming and Record.Field, or ""
-	time      string // a form in Go's way, if the value is a time in a form of its own
+	time      string // a layout of package time, if the value is a time in another form
 	after     string
-	quoted    bool // between quotation marks, within which others are escaped
-	greedy    bool // the value ends at the last text behind it that is before the time's end
-	skip      int  // how often the text behind it is in the value
+	quoted    bool // in quotation marks; other quotation marks in the value are escaped
+	greedy    bool // the value ends at the last occurrence of after that precedes the end of the time
+	skip      int  // how often after occurs in the value
 }
 
 func (l *layout) text(s string) {
@@ -45,7 +45,7 @@ func (l *layout) text(s string) {
 	}
 }
 
-// add adds a value. An address and the port behind it are one, because an address of IPv6 has colons itself.
+// add adds a value. It joins an address and the port after it to one value, because IPv6 addresses contain colons.
 func (l *layout) add(p part) {
 	p.trait = traits[p.name]
 	p.list, p.path = slices.Contains(lists, p.name), slices.Contains(paths, p.name)
@@ -111,7 +111,7 @@ func (l *layout) split(line string) (row, error) {
 		case err != nil && i < l.least:
 			return row{l.labels, values, l}, err // as far as it goes
 		case err != nil:
-			return row{l.labels, values, l}, nil //nolint:nilerr // what follows is something else
+			return row{l.labels, values, l}, nil //nolint:nilerr // the remaining text is something else
 		}
 		values, text = append(values, unescaped(value)), rest
 	}
@@ -186,7 +186,7 @@ func (p *part) end(text string) int {
 	}
 }
 
-// layouts read lines of one of several layouts, the first that fits.
+// layouts parse lines with the first of several layouts that fits.
 type layouts []*layout
 
 func (all layouts) parse(line []byte, r *Record) error {
@@ -218,7 +218,7 @@ func closing(text string) int {
 	return -1
 }
 
-// unescaped undoes what Apache and nginx write for quotation marks and control characters, and what JSON has for them.
+// unescaped decodes the escapes that Apache, nginx and JSON use for quotation marks and control characters.
 func unescaped(s string) string {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s
@@ -244,20 +244,20 @@ func unescaped(s string) string {
 
 func first(s string, n int) string { return s[:min(len(s), n)] }
 
-// clients finds the client of a request that came through proxies, with the rules of httplimit.
+// clients finds the client of a request that came through proxies, by the rules of httplimit.
 type clients struct {
 	trusting     bool
 	forwardedFor *httplimit.ClientAddress
 	request      http.Request
 
-	peers     map[string]int64 // records by the peer, if it forwards for another client and is not trusted
+	peers     map[string]int64 // records by peer, if the peer forwards for another client and is not trusted
 	forwarded int64            // records with a list
-	unknown   int64            // records of which the list decides, because the peer is unknown or behind it
+	unknown   int64            // records for which only the list names the client, because the peer is missing or in the list
 }
 
 func newClients(trusted []netip.Prefix) (*clients, error) {
 	c := &clients{trusting: len(trusted) > 0, peers: make(map[string]int64), request: http.Request{Header: make(http.Header)}}
-	if !c.trusting { // for lines without another address: all vouch
+	if !c.trusting { // for lines without a peer: trust every address
 		trusted = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	}
 	var err error
@@ -283,7 +283,7 @@ func (c *clients) find(r *Record) {
 		fallthrough
 	case !hidden:
 		if at != "" && at == r.RemoteAddress && another(at, r.ForwardedFor) {
-			c.peers[strings.Clone(at)]++ // without retaining the line around it
+			c.peers[strings.Clone(at)]++ // a copy, so that the line is not kept in memory
 		}
 	default:
 		at = c.walk("", r.ForwardedFor)
@@ -293,15 +293,15 @@ func (c *clients) find(r *Record) {
 	}
 }
 
-// another reports whether a list names another client than the peer. A peer that ends a list of several is a proxy that the
-// server added itself, and one before the end is the client, which the server found behind its proxies.
+// another reports whether a list names a client other than the peer. If the peer is the last of several addresses,
+// the server itself added it as a proxy. If it is earlier, the server took it from the list: it is the client.
 func another(peer, list string) bool {
 	all := strings.Split(list, ",")
 	i := slices.IndexFunc(all, func(one string) bool { return withoutPort(strings.TrimSpace(one)) == peer })
 	return i < 0 || i > 0 && i == len(all)-1
 }
 
-// walk returns the client behind a peer, which is "" if it is unknown and thus counts as a proxy.
+// walk returns the client behind a peer. An empty peer counts as a trusted proxy. It returns "" if the client is unknown.
 func (c *clients) walk(peer, list string) string {
 	c.request.RemoteAddr, c.request.Header["X-Forwarded-For"] = peer, []string{list}
 	address, err := c.forwardedFor.Addr(&c.request)

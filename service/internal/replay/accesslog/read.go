@@ -1,10 +1,10 @@
 // Package accesslog reads the access logs of web servers, proxies and load balancers.
 //
-// [Read] detects the format from the first lines: one of a table of formats, or the server's own description of it, nginx's
-// log_format or Apache's LogFormat ([Options.Format]). What stands around the lines is detected too and taken off: the
-// prefixes of container runtimes, Docker's JSON, syslog, what journalctl writes, and the names that compose writes.
+// [Read] detects the format from the first lines, unless [Options.Format] gives the server's own format string:
+// nginx's log_format or Apache's LogFormat. It also removes what other programs wrote around the lines:
+// container runtimes, Docker's JSON driver, syslog, journalctl and compose.
 //
-// Lines that cannot be parsed are counted and skipped. [Stats] says what was understood.
+// Read counts and skips lines that it cannot parse. [Stats] describes the detected format and counts the lines.
 package accesslog
 
 import (
@@ -42,33 +42,33 @@ type Options struct {
 	Fields map[string]string
 }
 
-// Stats says what was understood of a log, and counts what was read. Add sums several logs.
+// Stats describes how a log was read, and counts its lines. Add sums several logs.
 type Stats struct {
-	// Format names what the lines were read as, for people, such as "combined". It is empty for an empty log. Several logs
-	// that differ have a list.
+	// Format names the detected format for people, such as "combined". It is empty for an empty log, and a list
+	// if several logs differ.
 	Format string
-	// Wrapping names what stands around each line, for people, such as "containerd (CRI)". It is empty if nothing does.
+	// Wrapping names what other programs wrote around each line, such as "containerd (CRI)". It is empty without a wrapping.
 	Wrapping string
-	// Client says where clients' addresses are from, such as "X-Forwarded-For, the first one"; empty is the peer.
+	// Client names the source of client addresses, such as "X-Forwarded-For, the first one". Empty means the peer.
 	Client string
-	// Notes are sentences on choices between fields that a reader may see differently.
+	// Notes are sentences on choices between fields that a reader may want to check.
 	Notes []string
 
 	Lines    int64 // non-empty lines
 	Records  int64
-	Messages int64 // what the server says beside its requests
+	Messages int64 // messages of the server that are not requests
 	Broken   int64
-	First    []Broken // the first few of the broken lines
+	First    []Broken // the first broken lines
 
-	// Ends counts the records whose time is that of the end, and Times says how starts are known, such as "msec less
-	// request_time".
+	// Ends counts the records that have only the time of their end. Times says how start times were found, such
+	// as "msec less request_time".
 	Ends  int64
 	Times string
-	// Peers counts the records that came from each address which forwarded for another one and is not trusted.
+	// Peers counts records by peer, for each peer that forwarded for another client and is not trusted.
 	Peers map[string]int64
 }
 
-// Add adds another log.
+// Add adds the statistics of another log.
 func (s *Stats) Add(more Stats) {
 	s.Format, s.Wrapping, s.Client = join(s.Format, more.Format), join(s.Wrapping, more.Wrapping), join(s.Client, more.Client)
 	for _, note := range more.Notes {
@@ -109,9 +109,9 @@ type Broken struct {
 	Text   string `json:"text,omitempty"` // the start of the line
 }
 
-// Read reads a log, compressed with gzip or zstd or not at all, and calls each for every record in the order of the file. It
-// reuses the record, but not the strings in it, for the next line. Errors begin with name. An error is from reading, from the
-// options, or from each; a [*DamagedError] comes after the last whole line.
+// Read reads a log, plain or compressed with gzip or zstd, and calls each for every record in the order of the file.
+// It reuses the record for the next line, but not its strings. Errors come from reading, from the options or from
+// each, and begin with name. After a [*DamagedError], each has received every whole line before the damage.
 func Read(name string, from io.Reader, opts Options, each func(*Record) error) (stats Stats, err error) {
 	r, err := newReader(name, from, opts, &stats)
 	if err != nil {
@@ -131,7 +131,7 @@ type reader struct {
 	stats     *Stats
 	record    Record // of the current line
 	others    detector
-	from      string // how the last start is known
+	from      string // how the last start time was found
 }
 
 func newReader(name string, from io.Reader, opts Options, stats *Stats) (*reader, error) {
@@ -215,7 +215,7 @@ func (r *reader) read(each func(*Record) error) error {
 	}
 }
 
-// nginxError begins a line of nginx's error log, which containers write among the requests.
+// nginxError matches the start of a line in nginx's error log, which containers mix with the requests.
 var nginxError = regexp.MustCompile(`^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[[a-z]+\] `)
 
 var (
@@ -259,7 +259,7 @@ var errLong = fmt.Errorf("longer than %d bytes", maxLine)
 
 type lines struct {
 	from   *bufio.Reader
-	end    byte // of a line: "\n", or "\r" if the log begins without any "\n"
+	end    byte // the line end: "\n", or "\r" if the log begins without any "\n"
 	number int64
 	long   []byte
 }
@@ -272,11 +272,11 @@ func newLines(from *bufio.Reader) *lines {
 	return l
 }
 
-// next returns a line, which is valid until the next call. The error errLong concerns that line only.
+// next returns a line, which is valid until the next call. After errLong, reading continues with the next line.
 func (l *lines) next() ([]byte, error) {
 	l.number++
 	line, err := l.from.ReadSlice(l.end)
-	// A file that is copied and truncated under its writer begins with NULs, and one after a crash ends with them.
+	// A file that was truncated under its writer begins with NULs, and a file after a crash ends with them.
 	if line = bytes.TrimLeft(line, "\x00"); errors.Is(err, bufio.ErrBufferFull) {
 		l.long = append(l.long[:0], line...)
 		for errors.Is(err, bufio.ErrBufferFull) {
@@ -301,13 +301,13 @@ func (l *lines) next() ([]byte, error) {
 const (
 	readAhead     = 1 << 16  // bytes
 	byteOrderMark = "\ufeff" // editors and exports on Windows begin text with it
-	// zstdWindow bounds the memory of a zstd decoder. It is what zstd --long=27 takes, the most that zstd reads by itself.
+	// zstdWindow bounds the memory of a zstd decoder. It is the window of zstd --long=27, the largest that zstd accepts by default.
 	zstdWindow = 128 << 20
 )
 
-// A DamagedError reports compressed data that is cut off or corrupt. Everything before the damage was read.
+// A DamagedError reports that compressed data is truncated or corrupt. Everything before the damage was read.
 type DamagedError struct {
-	// Compression is its name, such as "gzip".
+	// Compression names the compression, such as "gzip".
 	Compression string
 	// Err is the error of the decoder.
 	Err error
@@ -326,14 +326,14 @@ var compressions = []struct {
 	open        func(io.Reader) (io.Reader, error)
 }{
 	{"gzip", "\x1f\x8b", func(from io.Reader) (io.Reader, error) { return gzip.NewReader(from) }},
-	// One block after the other: then the decoder has no goroutine that must be ended.
+	// Decode one block at a time: then the decoder starts no goroutine that must be stopped.
 	{"zstd", "\x28\xb5\x2f\xfd", func(from io.Reader) (io.Reader, error) {
 		return zstd.NewReader(from, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow))
 	}},
 }
 
-// decompress returns what a file holds, unpacked if its first bytes are those of a compression. Several compressed files one
-// after the other are read as one. A read that meets damage returns a [*DamagedError].
+// decompress returns the contents of a file, and unpacks them if the first bytes identify a compression. It
+// reads concatenated streams as one. A read returns a [*DamagedError] for damaged data.
 func decompress(from io.Reader) (*bufio.Reader, error) {
 	source := &source{from: from}
 	buffered := bufio.NewReaderSize(source, readAhead)
@@ -363,7 +363,7 @@ func decompress(from io.Reader) (*bufio.Reader, error) {
 	if bytes.HasPrefix(start, []byte(byteOrderMark)) {
 		_, _ = buffered.Discard(len(byteOrderMark)) // they are there
 	}
-	for { // a hole at the begin may be longer than what is looked at
+	for { // a run of NULs at the start may be longer than the peeked bytes
 		start, _ = buffered.Peek(readAhead)
 		hole := len(start) - len(bytes.TrimLeft(start, "\x00"))
 		if hole == 0 {
@@ -379,7 +379,7 @@ func decompress(from io.Reader) (*bufio.Reader, error) {
 	return buffered, nil
 }
 
-// elements are those of JSON arrays one after the other, and values between them, each as a line.
+// elements writes each element of JSON arrays, and each value between arrays, as a line.
 type elements struct {
 	from    io.LimitedReader // as far as one may reach
 	decoder *json.Decoder
@@ -417,7 +417,7 @@ func (e *elements) Read(p []byte) (int, error) {
 	return e.line.Read(p)
 }
 
-// A source notes why compressed data could not be read, which is no damage.
+// A source records a read error, which does not mean that the compressed data is damaged.
 type source struct {
 	from   io.Reader
 	failed error

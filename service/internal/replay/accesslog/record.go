@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// A Record is one request of a log. Fields that the log lacks are empty or zero. The tags are their names in expressions.
+// A Record is one request of a log. Fields that the log lacks are empty or zero. The tags are the names in expressions.
 type Record struct {
-	// Time is the start of the request, or, if Ended, its end because the duration is unknown, in microseconds since the Unix
-	// epoch. Written is the time at which the line was written, or 0 if it is unknown.
+	// Time is the start of the request in microseconds since the Unix epoch. If Ended is set, it is the end,
+	// because the duration is unknown. Written is when the server wrote the line, or 0 if that is unknown.
 	Time, Written int64 `expr:"-"`
 	Ended         bool  `expr:"-"`
-	// RemoteAddress is the client's address, without a port: the one that the log names, or, of a request that came
-	// through a trusted proxy ([Options.Trusted]), the one in ForwardedFor. In a log without the address of the peer, and
-	// in one whose lines begin with ForwardedFor, it is the first in ForwardedFor, which a client can invent.
+	// RemoteAddress is the client's address without a port. It is the address in the log, or, for a request
+	// through a trusted proxy ([Options.Trusted]), one from ForwardedFor. If the log has no peer or its lines
+	// begin with ForwardedFor, it is the first address in ForwardedFor, which a client can forge.
 	RemoteAddress string `expr:"remote_address"`
 	// ForwardedFor is the list of addresses that proxies forwarded: X-Forwarded-For, Forwarded, or X-Real-IP.
 	ForwardedFor string `expr:"forwarded_for"`
 	// User is the user's name. It is empty if the log has "-".
 	User string `expr:"user"`
-	// Method, Path and Query are from the request line, and empty if that is not HTTP, as of scanners.
+	// Method, Path and Query are from the request line. They are empty if that is not HTTP, as in scans.
 	Method string `expr:"method"`
 	Path   string `expr:"path"`
 	Query  string `expr:"query"`
@@ -40,16 +40,16 @@ type Record struct {
 	UserAgent string `expr:"user_agent"`
 	Referer   string `expr:"referer"`
 
-	other others  // nil if the format has no further fields
+	other others  // nil if the format has no other fields
 	has   numbers // those that the line has
 	leads bool    // the line begins with ForwardedFor
-	unit  float64 // of Duration in microseconds, or 0 if it is unknown
+	unit  float64 // the unit of Duration in microseconds, or 0 if unknown
 
 	from   string // how the start is known
-	around string // the line with what wraps it, if anything does
+	around string // the line with its wrappings, or ""
 }
 
-// numbers is a set of fields that are numbers, whose zero may also be in the log.
+// numbers is a set of numeric fields. It tells a zero in the log from a missing field.
 type numbers uint8
 
 const (
@@ -60,8 +60,8 @@ const (
 
 var numberBits = map[string]numbers{"status": hasStatus, "bytes": hasBytes, "duration": hasDuration}
 
-// Has reports whether the line has a field, by its name in [Fields]: a value that is neither empty nor "-". A request without
-// a query has an empty one.
+// Has reports whether the line has a value other than "" and "-" for a field, by its name in [Fields]. For a
+// request without a query, Has("query") is true.
 func (r *Record) Has(name string) bool {
 	if bit, ok := numberBits[name]; ok {
 		return r.has&bit != 0
@@ -81,7 +81,7 @@ func (r *Record) setTime(s string) (err error) {
 
 var forwardedBy = regexp.MustCompile(`(?i)[^,]*\bfor="?([^",;]+)[^,]*`)
 
-// setForwarded accepts a list of addresses, Forwarded, or HAProxy's captured headers, of which one may be the list.
+// setForwarded accepts a list of addresses, a Forwarded header, or HAProxy's captured headers, one of which may be the list.
 func (r *Record) setForwarded(s string) error {
 	for one := range strings.SplitSeq(s, "|") {
 		if strings.Contains(one, "=") {
@@ -146,8 +146,8 @@ func (r *Record) setBytes(s string) error {
 	return nil
 }
 
-// setDuration accepts a unit behind the number, Go's form of several units, and the list of several attempts that nginx
-// writes for upstreams, of which it takes the sum.
+// setDuration accepts a number with or without a unit, and several units as in Go. For an upstream, nginx lists
+// the durations of all attempts: setDuration adds them up.
 func (r *Record) setDuration(s string) error {
 	sum, unit := 0.0, 0.0
 	for one := range strings.FieldsFuncSeq(s, func(c rune) bool { return strings.ContainsRune(", :", c) }) {
@@ -171,12 +171,12 @@ func (r *Record) setDuration(s string) error {
 	return nil
 }
 
-// isRequest reports whether anything beside a time was read, which a message of another kind does not have.
+// isRequest reports whether the line has any field of a request besides its time. Messages of other kinds have none.
 func (r *Record) isRequest() bool {
 	return r.RemoteAddress != "" || r.ForwardedFor != "" || r.Method != "" || r.Path != "" || r.has&hasStatus != 0
 }
 
-// Field returns a field by its name in the log: a JSON key, with dots between levels, or a column; "" if there is none.
+// Field returns a field by its name in the log: a column, or a JSON key with dots between levels. It returns "" if there is none.
 func (r *Record) Field(name string) string {
 	if r.other == nil {
 		return ""
@@ -187,8 +187,8 @@ func (r *Record) Field(name string) string {
 	return ""
 }
 
-// Header returns a header of the request, if the log has it: as "request.headers.Name" (Caddy),
-// "http_name" (nginx), "request_Name" (Traefik) or "name", with "_" for "-".
+// Header returns a request header that the log has under one of these names: "request.headers.Name" (Caddy),
+// "http_name" (nginx), "request_Name" (Traefik), or "name", with "_" for "-".
 func (r *Record) Header(name string) string {
 	flat := strings.ReplaceAll(strings.ToLower(name), "-", "_")
 	switch flat {
@@ -237,7 +237,7 @@ func isAddress(s string) bool {
 	return err == nil
 }
 
-// isForwarded reports whether a text is a list of addresses. The first one is a client's own claim and may be anything.
+// isForwarded reports whether a text is a list of addresses. The first may be any text, because a client can send it.
 func isForwarded(text string) bool {
 	last := text[strings.LastIndexByte(text, ',')+1:]
 	return isAddress(withoutPort(strings.Trim(last, " ")))
@@ -245,14 +245,14 @@ func isForwarded(text string) bool {
 
 var errTime = errors.New("invalid time")
 
-// Times outside these bounds count as mistakes: another unit, or another field.
+// Times outside these bounds are treated as errors: another unit or another field.
 var (
 	earliest = time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 	latest   = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 )
 
-// parseTime parses the time of the common log format and HAProxy's, RFC 3339 with or without a "T", or a number: seconds since the
-// epoch, or, if it is too large for that, milli-, micro- or nanoseconds. Without a zone it is in UTC.
+// parseTime parses the time of the common log format, of HAProxy, of RFC 3339 with or without "T", or a number
+// as parseEpoch does. A time without a zone is in UTC.
 func parseTime(s string) (int64, error) {
 	s = strings.TrimSpace(s)
 	if len(s) == 0 {
@@ -268,7 +268,7 @@ func parseTime(s string) (int64, error) {
 	switch {
 	case clf:
 		layout = "02/Jan/2006:15:04:05 -0700"
-		if strings.IndexByte(s, ' ') < 0 { // HAProxy's, with milliseconds
+		if strings.IndexByte(s, ' ') < 0 { // a HAProxy time, with milliseconds
 			layout = "02/Jan/2006:15:04:05"
 		}
 	case len(s) >= 19 && (s[10] == ' ' || s[10] == '\t'):
@@ -295,7 +295,7 @@ func inRange(us int64) (int64, error) {
 	return us, nil
 }
 
-// parseEpoch parses seconds since the epoch, or milli-, micro- or nanoseconds if they are too many.
+// parseEpoch parses seconds since the epoch. A number too large for seconds is in milli-, micro- or nanoseconds.
 func parseEpoch(s string) (us int64, ok bool) {
 	f, err := strconv.ParseFloat(s, 64)
 	switch {
@@ -311,7 +311,7 @@ func parseEpoch(s string) (us int64, ok bool) {
 	return int64(math.Round(f)), true
 }
 
-// Crawler returns the name of the crawler that an address, a network or a host belongs to, or "".
+// Crawler returns the crawler that owns an address, a network or a host name, or "".
 func Crawler(name string) string {
 	address, err := netip.ParseAddr(name)
 	if network, failed := netip.ParsePrefix(name); err != nil && failed == nil {

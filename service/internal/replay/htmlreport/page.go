@@ -1,5 +1,5 @@
-// Package htmlreport writes the results of a replay as one self-contained HTML file: the figures in tables, and charts by
-// Apache ECharts, which stands in the page. A page loads nothing, and its policy lets no script run but its own.
+// Package htmlreport writes the results of a replay as one HTML file, with tables and charts. The page embeds
+// Apache ECharts and loads nothing. Its content security policy allows only its own scripts.
 package htmlreport
 
 import (
@@ -22,12 +22,12 @@ import (
 	"example.com/sash/service/internal/replay/htmlreport/internal/echarts"
 )
 
-// A Page is the contents of a report. Names may have any bytes: the page shows them as text.
+// A Page is the contents of a report. Names may contain any bytes: the page shows them as text.
 type Page struct {
-	// Verdict says whether the log can be trusted, and Warnings why not.
+	// Verdict says whether the log can be trusted, and Warnings say why not.
 	Verdict  string
 	Warnings []replay.Warning
-	// Read is what was understood of the log, and Command is the command that makes the report again, for a shell.
+	// Read describes how the log was read, and Command is the shell command that creates the report again.
 	Read    []string
 	Command string
 	// Client is the word for a limited party, such as client or network.
@@ -60,7 +60,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"n":         Number,
 }).Parse(source))
 
-// Write writes the page. After an error a part of it may be written.
+// Write writes the page. After an error, the page may be incomplete.
 func Write(w io.Writer, p *Page) error {
 	library, err := echarts.Script()
 	if err != nil {
@@ -80,13 +80,13 @@ func Write(w io.Writer, p *Page) error {
 	return page.Execute(w, view)
 }
 
-// hash returns the source of a content security policy that is exactly this text.
+// hash returns the source expression that allows exactly this text in a content security policy.
 func hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// shown returns a name from a log as a page can show it: visible, and at most 200 characters.
+// shown returns a name from a log as the page shows it: without invisible characters, and at most 200 characters long.
 func shown(name string) string {
 	if runes := []rune(name); len(runes) > 200 {
 		return visible(string(runes[:200])) + "…"
@@ -94,8 +94,8 @@ func shown(name string) string {
 	return visible(name)
 }
 
-// visible returns text in which what is not visible (controls, marks that turn the direction of the text, bytes that are
-// no UTF-8) is written as in a Go string. It does not escape HTML.
+// visible escapes what is invisible in a text, as in a Go string: control characters, marks that change the
+// direction of the text, and invalid UTF-8. It does not escape HTML.
 func visible(text string) string {
 	quoted := strconv.QuoteToGraphic(text)
 	return strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(quoted[1 : len(quoted)-1])
@@ -109,7 +109,7 @@ func Number(n int64) string {
 	return fmt.Sprintf("%s,%03d", Number(n/1000), max(n%1000, -(n%1000)))
 }
 
-// charts are the numbers that report.js draws. Times are milliseconds since the epoch.
+// charts is the data that report.js draws. Times are milliseconds since the epoch.
 type charts struct {
 	Noun    string        `json:"noun"`
 	Traffic replay.Course `json:"traffic"`
@@ -140,7 +140,7 @@ func words(o *replay.Outcome) string {
 	return shown(cmp.Or(o.Policy, "At most "+per.ReplaceAllString(strings.Join(o.Limits, " and "), "$1 in ")))
 }
 
-// A curve is the clients affected over the limit, a line for each window.
+// A curve shows the number of affected clients over the limit, with one line for each window.
 type curve struct {
 	Lines []line `json:"lines"`
 	Tried []mark `json:"tried"`
@@ -184,7 +184,7 @@ func (p *Page) curve() *curve {
 	return c
 }
 
-// thin leaves out what a chart cannot show of a curve, which falls: of each column it keeps the first point and the last.
+// thin removes the points of a falling curve that a chart cannot show. It keeps the first and the last point of each column.
 func thin(curve []replay.Point, column func(replay.Point) int) (some []replay.Point) {
 	if len(curve) <= 2*columns {
 		return curve

@@ -13,7 +13,7 @@ import (
 //go:embed echarts.min.js.gz
 var compressed []byte
 
-// Script returns the script. It defines the variable echarts, and begins with a comment that has the licenses.
+// Script returns the JavaScript. It defines the variable echarts and begins with a comment that contains the licenses.
 var Script = sync.OnceValues(func() (string, error) {
 	r, err := gzip.NewReader(bytes.NewReader(compressed))
 	if err != nil {
