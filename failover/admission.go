@@ -189,6 +189,10 @@ func (a *admission) follow(began, now time.Time, answered, fromStore bool) {
 			a.window, a.fastest = now, [2]time.Duration{slowest(a.g.budget), a.fastest[0]}
 		}
 		a.fastest[0] = min(a.fastest[0], took)
+		if a.limit == 1 && began.After(a.shrunk) { // alone there, it shows a way that has become longer
+			alone := min(took, slowest(a.g.budget))
+			a.fastest = [2]time.Duration{alone, alone}
+		}
 	}
 	base := min(a.fastest[0], a.fastest[1])
 	room := a.g.budget - base

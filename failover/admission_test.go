@@ -96,6 +96,43 @@ func TestAGreedyClientTakesNothingFromOthers(t *testing.T) {
 	}
 }
 
+// A store that answered at once, and is far away from now on, is as one that was far away before.
+func TestAStoreThatBecomesFarHasItsCallsAgain(t *testing.T) {
+	for _, away := range []time.Duration{10 * time.Millisecond, 20 * time.Millisecond, 40 * time.Millisecond} {
+		failover.Bubble(t, away.String(), func(t *testing.T) {
+			inner, store, l := outage(t, failover.Options{Modes: always(failover.Open)}, sash.PerHour(10_000_000))
+			inner.becomes(serial(50*time.Microsecond, 300*time.Microsecond))
+			const callers = 100
+			ctx, stop := context.WithTimeout(t.Context(), 6*time.Second)
+			defer stop()
+			var last atomic.Int64
+			var group sync.WaitGroup
+			began := time.Now()
+			for range callers {
+				group.Go(func() {
+					for ctx.Err() == nil {
+						res, err := l.Allow(t.Context(), "k")
+						if err != nil || res.Source != driver.FromStore {
+							t.Errorf("after %v: %v, %v", time.Since(began), res.Source, err)
+							return
+						}
+						if time.Since(began) > 4*time.Second {
+							last.Add(1)
+						}
+						time.Sleep(100 * time.Millisecond)
+					}
+				})
+			}
+			time.Sleep(time.Second)
+			inner.becomes(serial(50*time.Microsecond, away))
+			group.Wait()
+			if want := int64(callers * 2 * time.Second / (100*time.Millisecond + away)); last.Load() < want*8/10 || store.State() != failover.Up {
+				t.Errorf("%d answers in the last 2 s, want %d; the store is %v", last.Load(), want, store.State())
+			}
+		})
+	}
+}
+
 // What waits for longer than a second in this process is refused: no failure mode answers it, nothing is charged, and the
 // store stays up. All others are answered by the store.
 func TestOverloadIsNoFailureOfTheStore(t *testing.T) {

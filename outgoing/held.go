@@ -100,8 +100,10 @@ func usedOf(counted sash.LimitResult) int64 { return counted.Limit.Units - count
 // served records that the API has served a call, and drops the suspicions that the call refutes. Counted is nil
 // if the store did not count the call.
 func (c *buckets) served(call Call, counted []sash.LimitResult, sent time.Time) {
-	c.lock(call.Account).cool.served(sent)
-	c.mu.Unlock()
+	if call.Account != "" {
+		c.lock(call.Account).cool.served(sent)
+		c.mu.Unlock()
+	}
 	b := c.lock(call.Key)
 	defer c.mu.Unlock()
 	b.cool.served(sent)
