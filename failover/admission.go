@@ -10,32 +10,32 @@ import (
 )
 
 const (
-	firstLimit = 16               // calls at the store before anything is known of it
-	baseWindow = 10 * time.Second // the fastest answer is that of one such window or two
+	firstLimit = 16               // calls at the store before it has answered any
+	baseWindow = 10 * time.Second // the fastest answer is measured over one or two such windows
 )
 
-// An admission bounds how many calls are at a part of the store, and lets clients have the places in turn.
+// An admission bounds how many calls are at a part of the store, and gives clients the places in turn.
 //
 //	caller --> waits in this process, in turn with other clients --> at the store --> answered
 //	             overload beyond the longest wait                     the budget
 //
-// The budget and the breaker measure only the time at the store, because only that shows how the store is doing. The limit grows while
-// all places are taken and answers take little longer than the fastest one. It shrinks by a quarter when an answer takes longer by a part
-// of the time that the budget leaves. So calls queue in this process, where clients have turns, and not at the store.
+// The budget and the breaker measure only the time at the store, because only that time shows how the store is doing. The limit grows
+// while all places are taken and answers take little longer than the fastest one. It shrinks by a quarter when an answer takes much longer
+// than that, measured against the budget. So calls queue in this process, where clients have turns, and not at the store.
 type admission struct {
 	g  *guard // of all parts
 	of *breaker
 
 	mu      sync.Mutex
 	limit   int                // guarded by mu: calls at the store, from 1 to most
-	there   map[*call]struct{} // guarded by mu: those there now whose time is not over
+	there   map[*call]struct{} // guarded by mu: calls at the store whose time is not over
 	fastest [2]time.Duration   // guarded by mu: answer of this window, and of the one before
 	window  time.Time          // guarded by mu: when this window began
 	shrunk  time.Time          // guarded by mu: when the limit last shrank
 	heard   time.Time          // guarded by mu: when a call was last answered
-	asked   time.Time          // guarded by mu: since when there are calls there; zero if there are none
+	asked   time.Time          // guarded by mu: since when calls are at the store; zero if none are
 	queues  map[string]*queue  // guarded by mu: calls that wait, by client
-	turns   []*queue           // guarded by mu: those queues, the next one first
+	turns   []*queue           // guarded by mu: the queues, the next one first
 	clock                      // guarded by mu
 }
 
@@ -45,13 +45,13 @@ type place struct {
 	went     time.Time     // to the store; zero while it waits for its turn
 	lag      time.Duration // of the admission's clock when the call came
 	spent    time.Duration // of its time before it went: the store was silent
-	extended bool          // its time was over at a step that came late
-	turn     chan error    // gets nil with the turn, or why there is none
+	extended bool          // a late step has extended its time once
+	turn     chan error    // gets nil when it is the call's turn, or why it gets none
 	gone     bool          // its caller left before its turn
-	others   bool          // calls of other parts had all places when it came
+	others   bool          // calls of other parts held all places when it came
 
 	over bool                         // the store has returned
-	then []func(*driver.Batch, error) // called when it does
+	then []func(*driver.Batch, error) // called when the store returns
 }
 
 // A queue is the calls of one client that wait, in order.
@@ -66,13 +66,13 @@ func (a *admission) init(of *breaker, g *guard) {
 	a.fastest = [2]time.Duration{slowest(g.budget), slowest(g.budget)}
 }
 
-// slowest returns the slowest answer after which a budget leaves some time for others.
+// slowest returns the slowest answer that leaves a part of the budget.
 func slowest(budget time.Duration) time.Duration { return budget * 7 / 8 }
 
 type clientKey struct{}
 
-// WithClient returns a context for calls of a client, such as a tenant. While calls wait in this process, clients have turns,
-// so that one with many calls does not delay the others. Calls without a client are one client together.
+// WithClient returns a context for calls of a client, such as a tenant. While calls wait in this process, clients take turns,
+// so that a client with many calls does not delay the others. All calls without a client count as one client.
 func WithClient(ctx context.Context, client string) context.Context {
 	return context.WithValue(ctx, clientKey{}, client)
 }
@@ -100,8 +100,8 @@ func (a *admission) take(c *call, now time.Time) bool {
 	return true
 }
 
-// enter takes a place for a call, and waits for its turn if there is none. silent reports that the store had calls meanwhile and answered
-// none: then the wait is a part of the call's time.
+// enter takes a place for a call, and waits for its turn if none is free. silent reports that the store had calls meanwhile and answered
+// none: then the wait counts as a part of the call's time.
 func (a *admission) enter(ctx context.Context, c *call) (silent bool, err error) {
 	a.mu.Lock()
 	c.began = time.Now()
@@ -151,14 +151,14 @@ func (a *admission) join(client string, c *call) {
 	a.start(c.began)
 }
 
-// free frees the place of a call that has ended, or that the store does not get. The caller holds mu.
+// free frees the place of a call that has ended or is not sent to the store. The caller holds mu.
 func (a *admission) free(c *call) {
 	a.g.inFlight.Add(-1)
 	delete(a.there, c)
 	a.admit()
 }
 
-// leave ends a call. It reports whether the call ended in time, and returns what to call with its result.
+// leave ends a call. It reports whether the call ended in time, and returns the functions to call with its result.
 func (a *admission) leave(c *call, answered, fromStore bool) (inTime bool, then []func(*driver.Batch, error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -170,7 +170,7 @@ func (a *admission) leave(c *call, answered, fromStore bool) (inTime bool, then 
 	return inTime, c.then
 }
 
-// follow changes the limit by a call that ends. The caller holds mu.
+// follow adjusts the limit to the time that a call took. The caller holds mu.
 func (a *admission) follow(c *call, now time.Time, answered, fromStore bool) {
 	took := now.Sub(c.went)
 	switch {
@@ -191,7 +191,7 @@ func (a *admission) follow(c *call, now time.Time, answered, fromStore bool) {
 	slow := min(room/2, max(room/4, 2*base)) // a group commit takes up to three round trips
 	switch queued := took - base; {
 	case queued > slow:
-		if c.went.After(a.shrunk) { // of calls that were there together one counts
+		if c.went.After(a.shrunk) { // of calls that were at the store together, one counts
 			a.shrunk, a.limit = now, max(1, a.limit*3/4)
 		}
 	case answered && fromStore && queued <= slow/4 && len(a.there) >= a.limit:
@@ -199,7 +199,7 @@ func (a *admission) follow(c *call, now time.Time, answered, fromStore bool) {
 	}
 }
 
-// admit gives free places to calls that wait, one of each client in turn. The caller holds mu.
+// admit gives free places to waiting calls, one for each client in turn. The caller holds mu.
 func (a *admission) admit() {
 	for now := time.Now(); len(a.turns) > 0; {
 		q := a.turns[0]

@@ -16,19 +16,19 @@ import (
 	"example.com/sash/driver"
 )
 
-// fromStore reports whether the store itself carried out a batch, which shows that it works. A cache before it may have answered.
+// fromStore reports whether the store itself carried out a batch, which shows that it works. A cache in front of it may have answered.
 func fromStore(b *driver.Batch) bool {
 	op := &b.Ops[b.Chosen]
 	return op.Kind != driver.Charge || op.Answer.Source == driver.FromStore
 }
 
-// A call is one that waits for its turn, and then one that the store works on, perhaps for longer than any caller waits. It is the
-// context of its work, whose end may be later than its deadline if this process runs late. So its error is never
+// A call waits for its turn, and then the store works on it, perhaps for longer than the caller waits. The call is also the context
+// of that work. If this process runs late, the context ends later than its deadline. So its error is never
 // context.DeadlineExceeded.
 type call struct {
 	breaker  *breaker          // of the call's part of the store
 	patience time.Duration     // the longest time that its caller waits
-	yields   bool              // it does not wait for a place among the calls under way: callers go first
+	yields   bool              // it does not wait for its turn, because callers go first
 	batch    *driver.Batch     // nobody else uses it until the call is over
 	after    []<-chan struct{} // closed before the store gets the call
 
@@ -52,9 +52,9 @@ type outcome struct {
 // Deadline is of context.Context.
 func (c *call) Deadline() (time.Time, bool) { return c.went.Add(longest(c.patience)), true }
 
-// ask asks the store, in a goroutine, so that the caller has its answer in time even if the store ignores its context. The store
-// gets the whole budget even if the caller's deadline is earlier: otherwise callers with less time than the budget would never find
-// that it is down.
+// ask calls the store in a goroutine, so that the caller has its answer in time even if the store ignores its context. The store
+// gets the whole budget even if the caller's deadline is earlier. Otherwise callers with less time than the budget would never
+// show that the store is down.
 func (g *guard) ask(ctx context.Context, c *call) outcome {
 	if err := ctx.Err(); err != nil { // the caller has left: charge nothing
 		return outcome{err: err}
@@ -62,7 +62,7 @@ func (g *guard) ask(ctx context.Context, c *call) outcome {
 	c.result = make(chan outcome, 1)
 	c.Context, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	switch err := g.admit(ctx, c); {
-	case err != nil && ctx.Err() != nil, errors.Is(err, ErrOverload): // the caller left, or this process has too many
+	case err != nil && ctx.Err() != nil, errors.Is(err, ErrOverload): // the caller left, or this process has too many calls
 		return outcome{err: err}
 	case err != nil:
 		return outcome{err: err, failed: true, kind: Unsent}
@@ -74,14 +74,14 @@ func (g *guard) ask(ctx context.Context, c *call) outcome {
 	case <-ctx.Done():
 	}
 	select {
-	case out := <-c.result: // at the same time
+	case out := <-c.result: // both came at the same time
 		return out
 	default:
 		return outcome{err: ctx.Err()}
 	}
 }
 
-// admit takes a place among the calls at the store and asks the breaker. While the store is up a call waits for its turn.
+// admit takes a place among the calls at the store and asks the breaker. While the store is up, admit waits for the call's turn.
 func (g *guard) admit(ctx context.Context, c *call) error {
 	b := c.breaker
 	c.ticket = ticket(b.epoch.Load())
@@ -117,7 +117,7 @@ func (g *guard) run(c *call) {
 	}
 }
 
-// answer gives the caller an outcome, unless it has one.
+// answer sends the caller an outcome, unless it already has one.
 func (c *call) answer(out outcome) {
 	select {
 	case c.result <- out:
@@ -125,7 +125,7 @@ func (c *call) answer(out outcome) {
 	}
 }
 
-// ends calls f with the result of the call when it ends, or at once if it has. A nil call has.
+// ends calls f with the result of the call when the call ends, or at once if it has ended. A nil call has ended.
 func (c *call) ends(f func(*driver.Batch, error)) {
 	if c == nil {
 		f(nil, nil)
@@ -143,7 +143,7 @@ func (c *call) ends(f func(*driver.Batch, error)) {
 	}
 }
 
-// attend has the store carry out a batch, and turns a panic into an error: in this goroutine it would end the process.
+// attend has the store carry out a batch. It turns a panic of the store into an error, because a panic here would end the process.
 func (g *guard) attend(c *call) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -166,13 +166,13 @@ func (g *guard) attend(c *call) (err error) {
 	return err
 }
 
-// expire returns the outcome of a call that has no answer and whose time is over. here says that it was not at the store for as long as
-// the budget, and lagged that this process may be why there is no answer.
+// expire returns the outcome of a call whose time is over without an answer. here says that the call was not at the store for a whole
+// budget, answers that the store answered other calls meanwhile, and lagged that this process may have caused the delay.
 func (g *guard) expire(c *call, here, answers, lagged bool) outcome {
 	c.cancel()
 	err := g.budgetError()
 	switch {
-	case here && answers: // others
+	case here && answers: // this process has too many calls
 		c.breaker.skip(c.ticket)
 		return outcome{err: fmt.Errorf("%w (%w)", ErrOverload, ErrBudget), pending: c}
 	case here:
@@ -184,7 +184,7 @@ func (g *guard) expire(c *call, here, answers, lagged bool) outcome {
 	return outcome{err: &sash.StoreError{Err: err}, failed: true, pending: c}
 }
 
-// judge returns what a call comes to that has ended in time.
+// judge returns the outcome of a call that has ended in time, and reports it to the breaker.
 func (g *guard) judge(c *call) outcome {
 	b, t, err := c.breaker, c.ticket, c.err
 	switch {
@@ -196,7 +196,7 @@ func (g *guard) judge(c *call) outcome {
 		return outcome{batch: c.batch, err: err}
 	}
 	kind := g.kind(err)
-	if kind == Rejected { // it works
+	if kind == Rejected { // the store works
 		b.succeed(t)
 		g.report(err, kind)
 		return outcome{err: err}
@@ -216,7 +216,7 @@ func (g *guard) judge(c *call) outcome {
 	return outcome{err: &sash.StoreError{Err: err}, failed: true, kind: kind, pending: c}
 }
 
-// budgetError returns ErrBudget, with the servers that are silent. One that answers every call has owed none for half of the budget.
+// budgetError returns ErrBudget with the names of silent servers: those that have owed an answer for at least half of the budget.
 func (g *guard) budgetError() error {
 	if g.witness != nil {
 		if servers := g.witness.Silent(g.budget / 2); servers != "" {
@@ -232,9 +232,9 @@ func answers(err error) bool {
 	return slices.ContainsFunc(about, func(about error) bool { return errors.Is(err, about) })
 }
 
-// counts reports whether an error shows that the store does not work, which takes it down. The list is closed: there was no
-// answer in time, a connection failed, the store's package says that it decided nothing or is misconfigured, or the store
-// says that it is unavailable. Any other error is about its call, however often that is repeated.
+// counts reports whether an error shows that the store does not work, and so counts towards taking it down. The list is closed:
+// no answer came in time, a connection failed, the store's package says that the store decided nothing or is misconfigured, or
+// the store says that it is unavailable. Any other error is about its call, however often the call is repeated.
 func counts(err error, kind Kind) bool {
 	if kind == Unsent || kind == Misconfigured {
 		return true
@@ -265,7 +265,7 @@ func (g *guard) report(err error, kind Kind) {
 	}
 }
 
-// safely calls a function of the user and drops a panic: it can run in a goroutine that no caller is on.
+// safely calls a function of the user and drops a panic, because the goroutine may be none of the user's.
 func safely(f func()) {
 	defer func() { _ = recover() }()
 	f()

@@ -14,14 +14,14 @@ import (
 )
 
 // A clock measures the time of calls as time in which this process ran. It wakes in steps while there are calls. A step that comes late
-// shows that this process had no processor for a while, so that replies may be waiting to be read. Every call then lasts longer by as
-// much: see longest. A call does not end the first time that its time is over at a step that comes late by a whole step. Nor does it end
-// while it waits in this process: while the store has not waited for its servers for as long as the budget.
+// shows that this process had no processor for a while, so that replies may be waiting to be read. Every call then gets that much more
+// time, up to longest. If a step is late by a whole step, a call whose time is over gets one more step. Nor does a call end as long as
+// it waits in this process, which is while the store has not waited for its servers for a whole budget.
 type clock struct {
 	timer *time.Timer // of the next step
 	runs  bool
 	due   time.Time     // of the next step
-	lag   time.Duration // by how much steps came late in all
+	lag   time.Duration // the sum of the delays of all steps
 }
 
 const (
@@ -35,7 +35,7 @@ func longest(budget time.Duration) time.Duration { return budget + min(9*budget,
 const (
 	longestWait = time.Second // for a turn, while the store answers, unless the budget can last longer
 
-	// For how many budgets a call that may wait for its turn does so: while the store answers others, and while it answers nobody.
+	// The number of budgets that a patient call waits: while the store answers other calls, and while it answers none.
 	patientBudgets = 100
 	silentBudgets  = 20
 )
@@ -55,26 +55,26 @@ func (a *admission) start(now time.Time) {
 
 func (a *admission) gap() time.Duration { return a.g.budget / stepsOfBudget }
 
-// lagged reports whether this process was late by a step or more since a call came, so that a failure may be its own.
+// lagged reports whether this process has run late by a step or more since a call came, so that it may have caused a failure itself.
 func (a *admission) lagged(c *call) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.lag-c.lag >= a.gap()
 }
 
-// A look is what a step finds out first.
+// A look is the state that a step starts from.
 type look struct {
 	now    time.Time
-	late   bool          // by a whole step
+	late   bool          // the step is late by a whole step
 	behind bool          // goroutines waited for a processor, such as one that reads replies
 	waits  time.Duration // for how long the store has waited for its servers
 }
 
-// step ends what takes too long, and gives out places that other parts left.
+// step ends calls and waits that take too long, and gives out places that calls of other parts have freed.
 func (a *admission) step() {
 	a.g.woke()
 	began := time.Now()
-	runtime.Gosched() // to goroutines that read replies
+	runtime.Gosched() // let goroutines read replies
 	l := look{now: time.Now(), waits: math.MaxInt64}
 	l.behind = l.now.Sub(began) > onTime
 	if a.g.witness != nil {
@@ -99,14 +99,14 @@ func (a *admission) step() {
 	}
 }
 
-// expire takes the places of the calls at the store whose time is over, and returns what answers them. The caller holds mu.
+// expire frees the places of calls at the store whose time is over, and returns functions that answer them. The caller holds mu.
 func (a *admission) expire(l *look, next *time.Time) (answers []func()) {
 	for c := range a.there {
 		end, _ := a.end(c, l)
 		switch callers := end.Add(-c.spent); {
 		case l.now.Before(callers):
 			end = callers
-		case l.now.Before(end): // the store has as long as the budget all the same
+		case l.now.Before(end): // the store still gets its whole budget
 			c.answer(outcome{err: &sash.StoreError{Err: a.g.budgetError()}, failed: true, pending: c})
 		case l.late && !c.extended:
 			c.extended, end = true, *next
@@ -124,7 +124,7 @@ func (a *admission) expire(l *look, next *time.Time) (answers []func()) {
 	return answers
 }
 
-// tire ends the waits for a turn that took too long. The caller holds mu.
+// tire ends waits for a turn that take too long. The caller holds mu.
 func (a *admission) tire(l *look, next *time.Time) {
 	down := a.of.now() != Up
 	turns := a.turns[:0]
@@ -156,11 +156,11 @@ func (a *admission) tire(l *look, next *time.Time) {
 	a.turns = turns
 }
 
-// here reports whether a call is in this process: nothing was at the store for the whole budget, less a step and the time lost here.
+// here reports whether a call still waits in this process: the store has waited for less than a budget, give or take a step and our lag.
 func (a *admission) here(c *call, l *look) bool { return l.waits < a.g.budget-a.gap()+a.lag-c.lag }
 
-// end returns when the time of a call is over, and why if that is before its turn. Once the store has answered nothing for as long as the
-// call's patience, the failure mode answers. While it answers others, the call waits for those, and may do so for longer. The caller
+// end returns when the time of a call is over, and the error if that comes before its turn. Once the store has answered nothing for the
+// call's patience, the failure mode answers. While the store answers other calls, the call may wait longer behind them. The caller
 // holds mu.
 func (a *admission) end(c *call, l *look) (end time.Time, why error) {
 	budget, began, most, last := a.g.budget, c.went, c.patience, longest(c.patience)
@@ -174,7 +174,7 @@ func (a *admission) end(c *call, l *look) (end time.Time, why error) {
 		span = budget
 	} else if waits || c.patience > budget {
 		answered := a.heard
-		if len(a.there) == 0 { // other parts have all places
+		if len(a.there) == 0 { // calls of other parts hold all places
 			answered = a.g.start.Add(time.Duration(a.g.heard.Load()))
 		}
 		for _, at := range [...]time.Time{answered, a.asked} {
@@ -194,11 +194,11 @@ func (a *admission) end(c *call, l *look) (end time.Time, why error) {
 	return began.Add(spent), why
 }
 
-// Probe finds out whether the store works when nobody calls it, for a health check or after a start. It asks each part that no call has
-// reached since the last Probe, as a caller's Allow would, because a store that cannot write still answers Peek: State, Stats, OnChange
-// and OnError follow. It charges subjects of its own, whose windows last a second. It asks a part that fails again until that has
-// answered or is down, which takes Budget + Blip, or longer while this process is late, and a part that is down once its pause is over.
-// The error is that of a part that does not work, or the context's. Call it every second or so; calls may overlap.
+// Probe finds out whether the store works when nobody calls it, for a health check or after a start. It calls each part that no call has
+// reached since the last Probe, and updates State, Stats, OnChange and OnError. Like a caller's Allow it charges, because a store that
+// cannot write still answers Peek. The subjects are its own, with windows of a second. It calls a failing part until the part answers or
+// is down, which takes Budget + Blip, or longer while this process is late. It calls a part that is down once the pause is over. The
+// error is that of a part that does not work, or the context's. Call Probe every second or so; calls may overlap.
 func (s *Store) Probe(ctx context.Context) error {
 	errs := make([]error, len(s.breakers))
 	var group sync.WaitGroup
@@ -211,7 +211,7 @@ func (s *Store) Probe(ctx context.Context) error {
 	return cmp.Or(errs...)
 }
 
-// probe asks a part until its state is certain: as many calls at a time as take a store down, one after the other within Blip.
+// probe calls a part until its state is certain. It makes as many calls at a time as take a store down, in sequence within Blip.
 func (s *Store) probe(ctx context.Context, b *breaker, key string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -248,10 +248,10 @@ func (s *Store) probe(ctx context.Context, b *breaker, key string) error {
 	return err
 }
 
-// probed is the policy of probes. It refuses none, so that each of them writes, and no cache answers it.
+// probed is the policy of probes. It never refuses, so that every probe writes and no cache answers it.
 var probed = &driver.Policy{Limits: []driver.Limit{{Units: 1e9, Window: int64(time.Second / time.Microsecond)}}}
 
-// probeKeys returns a subject of each part, or "" for a part that has none of many.
+// probeKeys returns a key in each part, or "" for a part in which none of many keys lies.
 func (g *guard) probeKeys() []string {
 	keys := make([]string, len(g.breakers))
 	for i, left := 0, len(keys); left > 0 && i < 1000*len(keys); i++ {
