@@ -40,8 +40,8 @@ type queue struct {
 	again   time.Duration // how long after the last answer a caller asks again for a slot
 }
 
-// An asker is a caller who asks the store in turn, so that low costs do not overtake a high one, and again after units came back. If the
-// store fails, all askers of a queue ask at once. In turn, the last asker would wait for as many timeouts as there are askers.
+// An asker is a caller who asks the store in turn, so that low costs do not overtake a high one, and asks again after units came back. If
+// the store fails, all askers of a queue ask at once. If they still took turns, the last would wait for as many timeouts as there are askers.
 type asker struct {
 	cost    int64
 	policy  *policy

@@ -306,7 +306,7 @@ func settle(ctx context.Context, reservations []*Reservation, actual []int64) er
 	var pending []*Reservation
 	var starts []time.Time
 	b := driver.Batch{Mode: driver.Each}
-	deadline := time.Now().Add(settleTime) // which includes waiting for one that is being brought forward
+	deadline := time.Now().Add(settleTime) // includes the wait for a booking that is being brought forward
 	for i, r := range reservations {
 		units := int64(0)
 		if actual != nil {

@@ -94,7 +94,7 @@ func (a *Answer) Check(p *Policy) error {
 // Allowed reports whether the request was admitted.
 func (a *Answer) Allowed() bool { return a.Refusals == 0 }
 
-// Statuses returns the status of each limit, in the policy's order. The caller must not change them; more than two can be kept.
+// Statuses returns the status of each limit, in the policy's order. The caller must not change them. Up to two share the answer's memory.
 func (a *Answer) Statuses() []Status {
 	if a.many != nil {
 		return a.many[:min(a.limits, MaxLimits)]

@@ -265,7 +265,7 @@ func (g *guard) report(err error, kind Kind) {
 	}
 }
 
-// safely calls a function of the user and drops a panic, because the goroutine may be none of the user's.
+// safely calls a function of the user and drops a panic, which no caller may be able to recover.
 func safely(f func()) {
 	defer func() { _ = recover() }()
 	f()

@@ -35,7 +35,7 @@ func longest(budget time.Duration) time.Duration { return budget + min(9*budget,
 const (
 	longestWait = time.Second // for a turn, while the store answers, unless the budget can last longer
 
-	// The number of budgets that a patient call waits: while the store answers other calls, and while it answers none.
+	// How many budgets a call that may wait does wait, while the store answers other calls and while it answers none.
 	patientBudgets = 100
 	silentBudgets  = 20
 )

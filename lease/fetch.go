@@ -202,7 +202,7 @@ type patience struct {
 	placed  bool            // it has such a place
 }
 
-// over reports whether the call has waited long enough to be one of the few that the home decides alone.
+// over reports whether the call has waited so long that the home may decide it, as one of a few.
 func (p *patience) over(way int64, most time.Duration) bool {
 	if way > 0 { // otherwise no fetch has been measured
 		most = max(time.Duration(4*way)*time.Microsecond, 100*time.Millisecond)

@@ -256,8 +256,8 @@ func (c *clock) now() int64 {
 	return now
 }
 
-// close makes every later reading later than now, the last reading, at which a subject is removed. The clock still follows
-// a source that is set back.
+// close makes every later reading later than now, the last reading, because a subject is removed at now. The clock still
+// follows a source that is set back.
 func (c *clock) close(now int64) {
 	if c.closed == 0 {
 		c.stood = now

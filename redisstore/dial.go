@@ -124,8 +124,8 @@ func Silent(d time.Duration) string {
 	return strings.Join(said, ", ")
 }
 
-// Refused returns the error with which [Dial] failed to connect to the server at addr, if it did so in the last second
-// and has not connected to it since. Otherwise it is nil.
+// Refused returns the error with which [Dial] failed to connect to the server at addr in the last second. It returns nil
+// if there was none, or if Dial has connected since.
 func Refused(addr string) error {
 	owing.mu.Lock()
 	defer owing.mu.Unlock()
@@ -214,7 +214,7 @@ func (o *watches) forget(now time.Duration) {
 	maps.DeleteFunc(o.ended, func(_ string, e ending) bool { return now-e.at > remembered })
 }
 
-// servers returns the servers that have owed an answer for at least d, and for how long.
+// servers returns the servers that have owed an answer for at least d, with the time that each has owed it.
 func (o *watches) servers(now, d time.Duration) map[string]time.Duration {
 	longest := make(map[string]time.Duration)
 	add := func(addr string, waited time.Duration) {

@@ -96,8 +96,8 @@ func load(names ...string) *Script {
 	return NewScript(names[len(names)-1], text).With(threshold.Scripts)
 }
 
-// shared returns the script of an algorithm that decides by shared.lua, named after the last file. The text of the first file
-// from its mark on replaces the same mark, and so on for each next file. The text before the mark goes to the front.
+// shared returns the script of an algorithm that decides by shared.lua, named after the last file. Each file has a mark: the
+// text behind it replaces the same mark in the script, and the text before it goes to the front.
 func shared(names ...string) *Script {
 	source := load("shared.lua").source
 	put := func(mark, text string) { source = strings.Replace(source, mark, text, 1) }

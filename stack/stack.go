@@ -60,8 +60,8 @@ type Store struct {
 	leases *lease.Store // nil without leases
 }
 
-// New returns the stack over a store, which it does not own. The store must have none of these decorators already, such as
-// one from goredisstore.New. A nil opts is the default. New does no I/O. The error says what is wrong.
+// New returns the stack over a store, which it does not own. Pass a store without these decorators, such as goredisstore.New
+// returns. A nil opts is the default. New does no I/O. The error says what is wrong.
 func New(store driver.Store, opts *Options) (*Store, error) {
 	if driver.Nil(store) {
 		return nil, errors.New("stack: New needs a store to decide with, such as goredisstore.New(client, nil)")

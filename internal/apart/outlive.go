@@ -108,7 +108,7 @@ func safely[T any](ctx context.Context, f func(context.Context) (T, error)) (val
 	return f(ctx)
 }
 
-// extend returns a context that ends a second after the deadline of ctx, for clients that look at deadlines, and not when it is canceled.
+// extend returns a context that ends a second after the deadline of ctx, for clients that read deadlines. Canceling ctx does not end it.
 func extend(ctx context.Context) (context.Context, context.CancelFunc) {
 	detached := context.WithValue(context.WithoutCancel(ctx), callerKey{}, ctx)
 	if deadline, ok := ctx.Deadline(); ok {

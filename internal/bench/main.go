@@ -63,7 +63,7 @@ func main() {
 // A failure is what check panics with. It ends the run, which then stops the processes that it has started.
 type failure struct{ err error }
 
-// check ends the run if there is an error. It may say what has failed.
+// check ends the run if there is an error. what says, optionally, what has failed.
 func check(err error, what ...string) {
 	if err != nil && what != nil {
 		err = fmt.Errorf("%s: %w", what[0], err)
@@ -164,7 +164,7 @@ func (t *table) row(cells ...any) {
 	t.rows = append(t.rows, row)
 }
 
-// String is Markdown: when it was measured and with what, if it has versions, and the rows.
+// String returns Markdown: the rows and, if the table has versions, when it was measured and with what.
 func (t table) String() string {
 	var b strings.Builder
 	if t.versions != nil {

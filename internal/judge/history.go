@@ -194,8 +194,8 @@ func Fullest(charges []Charge, length, limit int64) (full Charge, over int) {
 	return full, over
 }
 
-// fullest looks at every window that ends with a charge, because the use only falls between charges. It takes a charge that
-// may lie before a window as before it.
+// fullest looks at every window that ends with a charge, because the use only falls between charges. It does not count a
+// charge that may lie before the window. Such a charge has ended before the window ends.
 func fullest(begun, ended timeline, limit int64, left func(int64) int64) (over int, full Charge) {
 	for i, at := range ended.times {
 		gone := begun.sums[begun.upTo(left(at))]

@@ -26,13 +26,13 @@ import (
 //
 // Bookings share an entry only at the same instant: the end of a step of the resolution would be too late for a window that ends before it.
 type booked struct {
-	// written is the time of the last charge. If a clock goes back, charges may be later than now; unlike bookings, they are
-	// not later than written. It is zero while no booking lies ahead.
+	// written is the time of the last charge, or zero while no booking lies ahead. After a clock went back, an entry later
+	// than now is a charge if it is not later than written, and otherwise a booking.
 	written int64
 	// gaps is set if units came back since bookings lie ahead.
 	gaps bool
-	// A clock that went back has moved entries between these instants; from is zero if none has. A charge found there may be
-	// another one than before.
+	// A clock that went back has moved entries between these two instants. So a charge found there may be another one than
+	// before. from is zero if no clock went back.
 	to, from int64
 }
 

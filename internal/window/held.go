@@ -77,7 +77,7 @@ func (l *Leases) Take(now int64, s *Spending, a *Held) {
 }
 
 // count adds units to the demand, up to the most units of a limit. Every eighth of the longest lease it begins an interval,
-// and records the last one's demand, scaled to a whole longest lease.
+// and records the demand of the previous interval, scaled to a whole longest lease.
 func (l *Leases) count(now, units, longest int64) {
 	switch passed := now - l.since; {
 	case passed >= 2*longest:
