@@ -210,7 +210,7 @@ func pauses(want *driver.Request) (first, last time.Duration) {
 
 // Raise gives higher limits to the callers of this process who wait for the key under the limits of l: the same windows in the same order,
 // with no fewer units. These callers start in their order, as early as the store has room under the higher limits, and none later than
-// before. Callers who come afterwards bring the limits of their own limiter; those with the higher ones, from [Limiter.With], stand behind.
+// before. Callers who come afterwards bring the limits of their own limiter. If those are the higher ones, they stand behind.
 //
 // Callers under other limits, of several subjects at once, or whose booking the store is just making keep their limits, and so do callers
 // in other processes: each process calls Raise for its own. Errors are [ErrInvalidKey] and [ErrInvalidLimit], and then nothing has changed.

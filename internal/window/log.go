@@ -375,8 +375,8 @@ func (l *Log) Expires() int64 {
 	return l.slot(l.head-1).at + l.keep
 }
 
-// joins reports whether a charge at now shares an entry that is not later: both are within a step of the resolution, or no
-// limit slides. They never share one across a boundary of a calendar limit.
+// joins reports whether a charge at now shares the entry at p, which is not later: both are within a step of the resolution,
+// or no limit slides. No entry is shared across a boundary of a calendar limit.
 func (l *Log) joins(p int, now int64, limits []driver.Limit) bool {
 	if p < l.lo {
 		return false

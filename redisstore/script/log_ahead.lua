@@ -222,9 +222,9 @@
     end
   end
 
-  -- move_back is redate where bookings lie ahead. Charges later than now that are none become one of now, and bookings
-  -- move back as far as the clock did. It returns what results: the oldest position, the first one ahead, the head, the
-  -- total, the sum before the first one ahead and its time.
+  -- move_back is redate for a log with bookings ahead. Charges later than now become one charge of now, and bookings move
+  -- back as far as the clock did. It returns the resulting oldest position, first position ahead, head and total, and the
+  -- sum before the first position ahead and its time.
   function rare.move_back(log, key, slots, entries, head, total, oldest, as_of, last, keep, now, hinted)
     local call, pack, unpack = redis.call, struct.pack, struct.unpack
     oldest = log.search(oldest, head, as_of - keep)

@@ -8,8 +8,8 @@
 --
 -- The charge is in the entry of its instant or, where calls share entries, of the latest instant within the
 -- same step, of the resolution or of a log that merges. The units change there, in the total, and in every sum after it; hints that no
--- longer hold are voided. If a clock that went back has moved the charge, more units are charged to a later
--- entry, and fewer are not given back: the charge leaves by itself.
+-- longer hold are voided. If a clock that went back has moved the charge, additional units are charged to a
+-- later entry, and none are given back: the charge leaves by itself.
 --
 -- Invariants: those of log.lua. The ID is the first write, which Redis may refuse for memory; then nothing has
 -- changed. It is remembered until a repetition would do nothing anyway. An entry holds at most MOST_OF_ENTRY
