@@ -15,8 +15,8 @@ import (
 //	places    1  2  3  4      in the order of their instants: each caller has the place below it
 //
 // When b leaves, the group gives back its last place, 4, and c and d start at 2 and 3. So no gap stays empty: the next caller
-// is booked where the last one was. A newcomer brings its place and stands behind the callers whose places are not later. So the
-// place of a caller who stays only moves forward, and callers start in the order in which they came.
+// is booked at the place given back. A newcomer brings its place and stands behind the callers whose places are not later. So
+// the place of a caller who stays only moves forward, and callers start in the order in which they came.
 //
 // When the store's clock jumps, places booked before and after the jump are not interchangeable, and newcomers begin another group.
 type group struct {
@@ -78,7 +78,7 @@ func (r *Reservation) waitInGroup(ctx context.Context) error {
 	}
 }
 
-// groupOf returns the last group of bookings that can stand in for those of a caller. The caller holds the mutex.
+// groupOf returns the last group whose bookings are interchangeable with a caller's. The caller holds the mutex.
 func (qs *queues) groupOf(parts []*Reservation) *group {
 	for _, r := range parts {
 		q := qs.byKey[r.set.Key]
@@ -96,9 +96,9 @@ func (qs *queues) groupOf(parts []*Reservation) *group {
 	return nil
 }
 
-// trade exchanges the place of a new booking, which may be in a gap, for the last place of its group that begins within so many
-// microseconds; the callers in between move up. So the newcomer overtakes nobody who starts within that time. If a caller of the
-// group is being brought forward, trade waits for it, a second at most.
+// trade exchanges the place of a new booking, which may be in a gap, for the last place of its group that begins within a number of
+// microseconds. The callers in between move up. So the newcomer overtakes nobody who starts within that time. If a caller of the
+// group is being brought forward, trade waits for that caller, a second at most.
 func (qs *queues) trade(ctx context.Context, parts []*Reservation, within int64) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -199,7 +199,7 @@ func (qs *queues) begin(parts []*Reservation, p place) *group {
 	return g
 }
 
-// steady makes no place up to a number begin later than the one after it, as a slow answer may have made it.
+// steady corrects places up to an index that begin later than the place after them, which a slow answer can cause.
 func (g *group) steady(n int) {
 	for i := min(n+1, len(g.places)-1); i > 0; i-- {
 		if last := &g.places[i-1]; last.starts.After(g.places[i].starts) {
@@ -254,8 +254,8 @@ func (qs *queues) schedule(g *group) {
 	q.wake()
 }
 
-// giveUp removes a caller whose context has ended, with the last place of the group, to give that back. A caller whose turn has just come
-// has left already, with its own place.
+// giveUp removes a caller whose context has ended, together with the last place of the group, which is to be given back. A caller whose
+// turn has just come has left already, with its own place.
 func (qs *queues) giveUp(w *waiter) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -266,8 +266,8 @@ func (qs *queues) giveUp(w *waiter) {
 	}
 }
 
-// stepOut removes the caller of a reservation that is about to be settled from its group, with the place that it would have had. The mutex
-// is held until the returned function is called.
+// stepOut removes from its group the caller of a reservation that is about to be settled, together with the place below it. It holds the
+// mutex until the returned function is called.
 func (qs *queues) stepOut(r *Reservation) (unlock func()) {
 	qs.mu.Lock()
 	w := r.all[0].waiter

@@ -32,9 +32,9 @@ func (l *Limiter) AllowUpTo(ctx context.Context, key string, cost int64) (Result
 	return res, err
 }
 
-// Penalize charges units whether or not there is room: 1 to [MaxUnits], also more than a limit. It suits what is known to
-// be bad, such as a wrong password. Nothing is admitted until enough units have left, which takes one window at most.
-// The Result is that of a Peek afterwards by a limiter without a Block.
+// Penalize charges units whether or not there is room: 1 to [MaxUnits], also more than a limit. It suits calls known to be
+// bad, such as a wrong password. Nothing is admitted until enough units have left, which takes one window at most. The
+// Result is that of a Peek afterwards by a limiter without a Block.
 //
 // Errors are those of AllowN, but for [ErrCostAboveLimit], and [ErrUnsupported].
 func (l *Limiter) Penalize(ctx context.Context, key string, units int64) (Result, error) {
@@ -49,9 +49,9 @@ func (l *Limiter) Penalize(ctx context.Context, key string, units int64) (Result
 }
 
 // Reward gives back units that no particular reservation holds, such as after a correct password: 1 to [MaxUnits]. It takes them from the
-// oldest charges that still count, also of reservations, and none from bookings that lie ahead. A charge from which units were taken can
-// no longer be settled to less, unless charges share an entry: under limits of the calendar alone, and within a step of
-// SlidingBuckets. Result.Charged is how many units were given back: no more than are charged, and on Redis those of at most
+// oldest charges that still count, also of reservations, but none from bookings ahead. A charge that has lost units to a Reward can no
+// longer be settled to less, unless charges share an entry: under calendar limits alone, and within a step of SlidingBuckets.
+// Result.Charged is how many units were given back: no more than are charged, and on Redis those of at most
 // 1,000 charges. Otherwise the Result is that of a Peek afterwards by a limiter without a Block.
 //
 // Refusals that other processes keep in memory hold for up to a second more (see package stack). If the answer is lost, the units may
@@ -87,7 +87,7 @@ func (l *Limiter) adjustment(name, key string, units int64) (call, error) {
 
 // AllowOnce is AllowN for a call that may be repeated because its answer was lost. The ID names the call: 1 to [driver.MaxIDLength] bytes,
 // such as the name of a job or a message. Repeated with the same ID and key within [driver.RepeatTime], an admitted call is admitted again
-// and charges nothing, even with another cost or under other limits. The Result then has the At of the first, and the rest is as of now.
+// and charges nothing, even with another cost or under other limits. Its Result has the At of the first call; all else is as of now.
 //
 //	res, err := limiter.AllowOnce(ctx, msg.ID, key, 1)
 //	if errors.Is(err, sash.ErrUnavailable) {

@@ -17,8 +17,8 @@ const inFlight = "in-flight#"
 // ends, or for the longest hold time if its process dies. A call that runs longer is no longer counted, so choose a hold time that no
 // call outlives, or [Slot.Extend] it in time. Then at most n calls are in flight at every instant, over all processes that share the store.
 //
-// It is a sliding window as long as the hold time, from which a call takes back its unit when it ends. So the RetryAfter of a refusal is
-// an upper bound: the time until the oldest slot becomes free by itself.
+// The limit is a sliding window as long as the hold time. A call takes its unit back from the window when it ends. So the RetryAfter of a
+// refusal is an upper bound: the time until the oldest slot becomes free by itself.
 //
 // A Concurrency is safe for concurrent use and holds nothing that has to be closed.
 type Concurrency struct {
@@ -26,11 +26,11 @@ type Concurrency struct {
 	hold    time.Duration
 }
 
-// NewConcurrency returns a limit of n calls in flight for each subject, with a longest hold time of [MinWindow] to [MaxWindow] for a call.
-// A nil opts is the default. It shares no keys with limiters of the same prefix.
+// NewConcurrency returns a limit of n calls in flight for each subject. maxHold is the longest hold time, [MinWindow] to [MaxWindow].
+// A nil opts is the default. A Concurrency shares no keys with limiters of the same prefix.
 //
-// The error is [ErrInvalidLimit], also for an algorithm that is not exact and for a [Block], which waiting callers would begin by asking, or
-// [ErrUnsupported] when the store does not settle or the options charge refused calls. It does no I/O. It panics if store is nil.
+// The error is [ErrInvalidLimit], also for an algorithm that is not exact and for a [Block], because waiting callers would bring it about.
+// It is [ErrUnsupported] if the store does not settle or the options charge refused calls. It does no I/O, and panics if store is nil.
 func NewConcurrency(store driver.Store, opts *Options, n int64, maxHold time.Duration) (*Concurrency, error) {
 	if driver.Nil(store) {
 		panic("sash: NewConcurrency needs a store, such as memstore.New(nil)")
@@ -54,10 +54,10 @@ func NewConcurrency(store driver.Store, opts *Options, n int64, maxHold time.Dur
 	return &Concurrency{limiter: l, hold: maxHold}, nil
 }
 
-// Do runs f if a slot is free, returns what f returns, and frees the slot, also when f panics. Otherwise
-// f does not run and the error is a [*LimitedError], or one of those of [Limiter.AllowN].
+// Do runs f if a slot is free, returns the error of f, and frees the slot, also when f panics. If no slot is
+// free, f does not run and the error is a [*LimitedError], or one of those of [Limiter.AllowN].
 //
-// Do returns no error if the store fails to take back the slot, because f has run. The slot then becomes free after the hold time.
+// If the store fails to take back the slot, Do returns no error for that, because f has run. The slot becomes free after the hold time.
 func (c *Concurrency) Do(ctx context.Context, key string, f func(context.Context) error) error {
 	slot, err := c.Start(ctx, key)
 	if err != nil {
@@ -70,8 +70,8 @@ func (c *Concurrency) Do(ctx context.Context, key string, f func(context.Context
 	return f(ctx)
 }
 
-// Start takes a slot if one is free, for a call that ends elsewhere: [Slot.Release] gives it back. It may get a slot before callers of
-// Wait. A refusal is a Slot that is not Allowed, never an error. A caller whose context ends before the store answers holds no slot: a
+// Start takes a slot if one is free, for a call that ends elsewhere: [Slot.Release] gives it back. Start may get a slot before callers of
+// Wait. A refusal is a Slot that is not Allowed, never an error. If the context ends before the store answers, the caller holds no slot: a
 // slot that the store still grants within a second is given back. Errors are those of [Limiter.AllowN].
 func (c *Concurrency) Start(ctx context.Context, key string) (*Slot, error) {
 	reserved, err := c.limiter.Reserve(ctx, key, 1, nil)
@@ -82,12 +82,12 @@ func (c *Concurrency) Start(ctx context.Context, key string) (*Slot, error) {
 }
 
 // Wait takes a slot as soon as one is free. Callers of one Concurrency ask in turn for each key, so share one Concurrency in a process.
-// Only the first of them asks the store: when a slot of this Concurrency is released, and for slots of other processes about a hundred
-// times a second while slots are taken often, down to once a second when the newest has been held for that long. Between processes there
-// is no order: a process that releases slots while its own callers wait most often gets them again.
+// Only the first of them asks the store: whenever a slot of this Concurrency is released, and also for slots of other processes. It does
+// that about a hundred times a second while slots are taken often, and once a second if the newest slot has been held for a second. There
+// is no order between processes: a process that releases slots while its own callers wait mostly gets them again.
 //
-// When the context's deadline comes first the error is a [*LimitedError] that is also context.DeadlineExceeded, unless the
-// store has never answered; when the context is canceled, the context's error. Other errors are those of Start. If the
+// If the context's deadline comes first, the error is a [*LimitedError] that is also context.DeadlineExceeded, unless the
+// store has never answered. If the context is canceled, the error is the context's. Other errors are those of Start. If the
 // store fails, each caller asks for itself.
 func (c *Concurrency) Wait(ctx context.Context, key string) (*Slot, error) {
 	one, err := c.limiter.call(key, 1)
@@ -122,8 +122,8 @@ func (c *Concurrency) Peek(ctx context.Context, key string) (Result, error) {
 	return c.limiter.Peek(ctx, key)
 }
 
-// Reset frees all slots of a key, also those of calls that still run, and wakes the first caller that waits in this process. Release of
-// such a call then frees nothing, and its Extend reports false. Errors are those of [Limiter.Reset].
+// Reset frees all slots of a key, also those of calls that still run, and wakes the first caller that waits in this process. For a call
+// that still runs, Release then frees nothing and Extend reports false. Errors are those of [Limiter.Reset].
 func (c *Concurrency) Reset(ctx context.Context, key string) error { return c.limiter.Reset(ctx, key) }
 
 // A Slot is one call in flight, or the refusal of one. It is safe for concurrent use and holds nothing that

@@ -27,9 +27,9 @@ type Subject struct {
 // otherwise none is. It also takes limits per call, for one subject or several, for users on different plans.
 //
 // In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one atomic step. Keys of
-// different slots are looked at and then charged one after the other; if one of them has no room by then, the store fails or the caller
-// leaves, the units are given back. No limit is ever exceeded, but other callers miss those units until then: for a whole window, if
-// the store fails again or the process ends. After a refusal, another subject may refuse once RetryAfter has passed.
+// different slots are looked at and then charged one after the other. If one of them has no room by then, the store fails or the caller
+// leaves, AllowAll gives the units back. No limit is ever exceeded, but other callers miss those units until then, and for a whole
+// window if the store fails again or the process ends. After a refusal, another subject may refuse once RetryAfter has passed.
 //
 // Errors are those of AllowN, [ErrInvalidLimit] for limits that cannot be enforced or too many subjects, and [ErrUnsupported].
 func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, error) {
@@ -44,17 +44,17 @@ func (l *Limiter) AllowAll(ctx context.Context, subjects ...Subject) (Result, er
 	return combine(calls), nil
 }
 
-// AllowAny charges one of several subjects, such as the credentials of a pool that each have a quota of their own: the
-// one with most room. It returns the index of that subject, and its result. After a refusal these are of the subject
-// with the shortest RetryAfter, and no subject was charged.
+// AllowAny charges one of several subjects, the one with most room, such as the credentials of a pool that each have a
+// quota of their own. It returns the index of that subject and its result. After a refusal no subject was charged, and
+// AllowAny returns the subject with the shortest RetryAfter.
 //
 // A subject's room is the share of a limit's units that would be left after the call: the smallest share of its limits. Of more than 8
-// subjects AllowAny compares 8, beginning at a random one, and goes on to the next ones as long as none of them has room. It passes over
-// subjects with a limit below their cost, and those that the store rejects, such as a Redis key that holds something else.
+// subjects, AllowAny compares 8, beginning at a random one, and goes on to the next ones as long as none of them has room. It passes over
+// subjects with a limit below their cost, and subjects that the store rejects, such as a Redis key that holds something else.
 //
 // In memory, on one Redis server, and on a Redis Cluster for keys of one slot (see [KeyTogether]) this is one atomic step. Keys of
-// different slots are looked at concurrently first. Then a call is refused if every subject was seen without room, if only for a moment,
-// and another subject may have room before RetryAfter has passed. At most one is charged.
+// different slots are first looked at concurrently. A call is then refused if each subject was without room when looked at, and another
+// subject may have room before RetryAfter has passed. At most one subject is charged.
 //
 // Errors are those of AllowAll, and [ErrUnsupported] for a limiter that charges refused calls. The index is -1 then.
 func (l *Limiter) AllowAny(ctx context.Context, subjects ...Subject) (int, Result, error) {
@@ -79,7 +79,7 @@ type call struct {
 	id     string    // names a call that may be repeated
 	index  int       // among the subjects
 	waits  bool      // the caller waits
-	asked  time.Time // when a call that books was made, before the store was asked
+	asked  time.Time // when a call that may be booked was made, before it was sent to the store
 	result Result
 }
 
@@ -101,7 +101,7 @@ func (c *call) book(within time.Duration) {
 	c.Within, c.asked = max(0, min(within.Microseconds(), driver.MaxAhead)), time.Now()
 }
 
-// calls checks the subjects of one decision and appends their calls: for a choice, from a random subject on, those that can ever be charged.
+// calls checks the subjects of one decision and appends their calls. A choice begins at a random subject, without those never chargeable.
 func (l *Limiter) calls(calls []call, mode driver.Mode, subjects []Subject) ([]call, error) {
 	n, most, first := len(subjects), MaxSubjects, 0
 	if mode == driver.Any {
@@ -156,8 +156,8 @@ func (l *Limiter) one(ctx context.Context, c call) (Result, error) {
 	return calls[0].result, nil
 }
 
-// decide has the store carry out calls together, and returns them with their results: only the chosen one, and after a refusal in several
-// steps only the refused one.
+// decide has the store carry out calls together, and returns them with their results. It returns only the chosen call, or only the refused
+// call after a refusal in several steps.
 func (l *Limiter) decide(ctx context.Context, mode driver.Mode, calls []call) (decided []call, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, storeError(ctx, err)
@@ -207,9 +207,9 @@ func (l *Limiter) decide(ctx context.Context, mode driver.Mode, calls []call) (d
 	return decided, nil
 }
 
-// decideApart decides calls that the store cannot decide in one step. Those that a refusal leaves undecided have no statuses.
+// decideApart decides calls that the store cannot decide in one step. Calls that a refusal leaves undecided have no statuses.
 func (l *Limiter) decideApart(ctx context.Context, b *driver.Batch) error {
-	if b.Ops[0].Within > 0 { // one instant for all cannot be found one after the other
+	if b.Ops[0].Within > 0 { // deciding one after the other cannot find one instant for all
 		return fmt.Errorf("%w: one booking of subjects in different places; see KeyTogether", ErrUnsupported)
 	}
 	if err := l.settles("one decision over subjects in different places"); err != nil {
@@ -223,7 +223,7 @@ func (l *Limiter) decideApart(ctx context.Context, b *driver.Batch) error {
 	return err
 }
 
-// batches are batches of one operation. No store keeps any part of a batch, so they are used again, and a decision allocates none.
+// batches are batches of one operation. No store keeps any part of a batch, so a decision reuses one and allocates none.
 var batches = sync.Pool{New: func() any { return &driver.Batch{Ops: make([]driver.Op, 1)} }}
 
 // batchOf returns the batch of calls.

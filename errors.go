@@ -30,7 +30,7 @@ var (
 	ErrUnsupported = driver.ErrUnsupported
 )
 
-// A countRefusedError is the ErrUnsupported of a call that CountRefused rules out, whatever the store can do.
+// A countRefusedError is the ErrUnsupported of a call that the option CountRefused rules out, whatever the store can do.
 type countRefusedError struct{ call string }
 
 func (e countRefusedError) Error() string {

@@ -12,25 +12,25 @@ import (
 )
 
 // Units come back to a key by a settlement, a reward or higher limits, and by places that are given back before they begin. That leaves
-// room before the first place of a queue. So the first caller asks the store to bring its place forward to now, which frees the place
-// that it had, and the next caller asks when that place would have begun.
+// room before the first place of a queue. So the first caller asks the store to bring its place forward to now. That frees the caller's
+// old place, and the next caller asks when the old place would have begun.
 //
-// A caller asks when its cost is almost covered by the units that this process knows to be free, which came back now or with places: the
-// store mostly has a few more. If it has not, the caller asks again once its cost is covered. A store without room leaves the place as it
-// is: other processes may have taken the units, or bookings behind it would be delayed. Other processes may also have given units back,
-// which is not known here. So while units come back now, and while the first place is farther away than a full limit puts it, the first
-// caller also asks from time to time.
+// A caller asks when the units that this process knows to be free almost cover its cost, because the store mostly has a few more. If the
+// store has not, the caller asks again once its cost is covered. A store without room leaves the place as it is: other processes may have
+// taken the units, or the move would delay later bookings. Other processes may also have given units back, which this process does not
+// know. So while units come back now, and while the first place is farther away than a full limit puts it, the first caller also asks from
+// time to time.
 type forward struct {
 	away   *group        // one of its callers is being brought forward, and is not in the group meanwhile
 	back   chan struct{} // closed when that caller is back
 	trades int           // newcomers that wait for back: until they have traded, no other place is brought forward
-	free   int64         // units that are known to have come back and that no caller got since
-	lacks  *group        // the store refused it: while it is the first, nobody asks with fewer free units than until
+	free   int64         // units known to have come back that no caller has got since
+	lacks  *group        // the group refused last: while it is the first, nobody asks with fewer free units than until
 	until  int64
 	gaps   []gap     // sorted by instant
 	came   time.Time // when units or a place came back last
 
-	polls bool          // units came back now, or the store had room that was not known here, so other processes may give some back, too
+	polls bool          // units came back now, or the store had room unknown here, so other processes may give units back, too
 	tried time.Time     // when the store was asked last
 	heard time.Time     // when the store was asked last or a booking showed where it has room
 	rest  time.Duration // from tried until the store is asked again
@@ -40,8 +40,8 @@ type forward struct {
 // A gap is a place that was given back and can be filled when it begins, or just a number of units that came back now.
 //
 // The units of a place that was brought forward are in use for a window from now on. If they leave later than the place would have begun,
-// the gap begins where they leave, and is shorter than a window: only a caller who frees a place there can fill it. Limits that were raised
-// since the booking have room when the place would have begun.
+// the gap begins when they leave, and is shorter than a window: only a caller who frees a place there can fill it. If the limits were raised
+// since the booking, they have room when the place would have begun.
 type gap struct {
 	at     int64     // on the store's clock
 	starts time.Time // on this process's clock
@@ -95,7 +95,7 @@ func (q *queue) next(now time.Time) (w *waiter, at time.Time) {
 		return nil, at
 	}
 	last := first.places[0].starts.Add(-leastBring)
-	if at.After(last) || now.After(last) { // it starts soon enough, and callers behind it would start before the answer
+	if at.After(last) || now.After(last) { // the place starts soon, and callers behind it would start before the answer
 		return nil, at
 	}
 	return first.callers[0], at
@@ -138,9 +138,9 @@ func (q *queue) gain(g gap) {
 	q.wake()
 }
 
-// booked records a booking under the limits of a group, for which the store has just looked for the earliest instant. It fills a gap there.
-// No gap before it has room for its cost, if it is for this subject alone or nobody waits for this subject alone, and if no units came
-// back while the store was asked. A store looks at no gap that is far away.
+// booked records a booking under the limits of a group, for which the store has just looked for the earliest instant. The booking fills a
+// gap there. No gap before it has room for its cost, if the booking is for this subject alone or nobody waits for this subject alone, and
+// if no units came back while the store was asked. A store looks at no gap that is far away.
 func (q *queue) booked(p *place, want *driver.Request, subjects int) {
 	n := slices.IndexFunc(q.groups, func(g *group) bool { return g.wants[g.main].Policy.Equal(want.Policy) })
 	if n < 0 {
@@ -166,10 +166,10 @@ func (q *queue) booked(p *place, want *driver.Request, subjects int) {
 	}
 }
 
-// noRoom records that the store had no room for a call of a group, when so many units were free. If the call is over several subjects,
-// another one may have no room: then callers who wait for this subject alone ask first. Otherwise the free units are kept for the first
-// caller, which asks again with what comes back later. If they covered its cost, they are gone; but those that came back while the store
-// was asked may make room together with what it had left.
+// noRoom records that the store had no room for a call of a group, when this many units were free. If the call is over several subjects,
+// another subject may have no room: then callers who wait for this subject alone ask first. Otherwise the free units are kept for the
+// first caller, who asks again when more come back. If the free units covered the cost, others have taken them. Units that came back while
+// the store was asked may still make room together with those that it had left.
 func (q *queue) noRoom(g *group, now time.Time, free int64) {
 	want, subjects := &g.wants[g.main], len(g.wants)
 	first, last := pauses(want)
@@ -210,7 +210,7 @@ func pauses(want *driver.Request) (first, last time.Duration) {
 
 // Raise gives higher limits to the callers of this process who wait for the key under the limits of l: the same windows in the same order,
 // with no fewer units. These callers start in their order, as early as the store has room under the higher limits, and none later than
-// before. Callers who come afterwards bring the limits of their own limiter; those with the higher ones, from [Limiter.With], stand behind.
+// before. Callers who come afterwards bring the limits of their own limiter. If those are the higher ones, they stand behind.
 //
 // Callers under other limits, of several subjects at once, or whose booking the store is just making keep their limits, and so do callers
 // in other processes: each process calls Raise for its own. Errors are [ErrInvalidKey] and [ErrInvalidLimit], and then nothing has changed.
@@ -274,10 +274,10 @@ func (qs *queues) raise(key string, from, to *policy) {
 	}
 }
 
-// step does what falls to the first caller of a group, and nothing for others: it starts the callers whose places have begun or, if it is
-// time, asks the store to bring the caller's place forward to now. It returns when to try again, unless the caller is woken before. The
-// caller is not in the group while the store is asked. If the store fails, nobody knows when the place is: the caller gets the error, and
-// until units come back the queue asks as seldom as one to which none came.
+// step does the work of the first caller of a group, and nothing for other callers. It starts the callers whose places have begun or, if it
+// is time, asks the store to bring the caller's place forward to now. It returns when to try again, unless the caller is woken before. The
+// caller is not in the group while the store is asked. If the store fails, nobody knows when the place is. The caller then gets the error,
+// and until units come back the queue asks as seldom as if none ever had.
 func (qs *queues) step(ctx context.Context, w *waiter) (due <-chan time.Time) {
 	w.moving <- struct{}{}
 	defer func() { <-w.moving }()

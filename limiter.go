@@ -100,9 +100,9 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Result, error) {
 // AllowN requests cost units for a subject. If every limit has room, the call is admitted and charged to all limits;
 // otherwise nothing is charged. A refusal is a Result that is not Allowed, never an error.
 //
-// A call whose deadline is nearer than the store usually takes is not sent, because it would most likely be charged
-// without being admitted: it waits for its deadline. Meanwhile the limiter looks at the store, in case it is faster now;
-// the last look may take up to a second longer than the call.
+// A call with less time than the store usually takes is not sent, because it would most likely be charged without being
+// admitted: it waits for its deadline. Meanwhile the limiter looks at the store, in case the store is faster now. The last
+// look may take up to a second longer than the call.
 //
 // Errors are [ErrInvalidKey], [ErrInvalidCost], [ErrCostAboveLimit], [ErrUnavailable], or the context's.
 func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Result, err error) {
@@ -141,8 +141,8 @@ func (l *Limiter) AllowN(ctx context.Context, key string, cost int64) (res Resul
 	return res, nil
 }
 
-// Peek reports what is left for a subject and charges nothing: see Remaining, and ReleaseAfter of each limit. It requests no units, so it
-// is Allowed even if none are left, unless a limit is already exceeded because it was lowered or because refused calls are charged.
+// Peek reports the units left for a subject and charges nothing: see Remaining, and ReleaseAfter of each limit. Peek requests no units. So
+// it is Allowed even if none are left, unless a limit is already exceeded because it was lowered or because refused calls are charged.
 func (l *Limiter) Peek(ctx context.Context, key string) (Result, error) {
 	key, err := l.key(key)
 	if err != nil {
@@ -164,8 +164,8 @@ func (l *Limiter) Do(ctx context.Context, key string, f func(context.Context) er
 }
 
 // Reset forgets the charges of a subject under this limiter's algorithm, and ends its block. Callers who wait keep their
-// places, which the store has forgotten: until those are over it may admit as many units again. The error is
-// [ErrUnsupported] if the store cannot reset, which is checked first, or one of those of AllowN.
+// places, but the store has forgotten these: until they are over, it may admit as many units again. The error is
+// [ErrUnsupported] if the store cannot reset, which Reset checks first, or one of those of AllowN.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	if l.store.Powers()&driver.CanForget == 0 {
 		return fmt.Errorf("%w: Reset needs a store with driver.CanForget", ErrUnsupported)
@@ -199,7 +199,7 @@ func limited(key string, res Result, cause error) *LimitedError {
 	return &LimitedError{Key: key, Limit: by.Limit, Result: res, Cause: cause}
 }
 
-// storeError returns the error of a store call: the context's if the caller gave up, one about the call, or one that is ErrUnavailable.
+// storeError returns the error of a store call: the context's error if the caller gave up, an error about the call, or ErrUnavailable.
 func storeError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:

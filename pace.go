@@ -23,7 +23,7 @@ const (
 )
 
 // A pace is how long the store usually takes to answer calls whose contexts have deadlines. Limiters made by With share
-// it. It is safe for concurrent use; a measurement that another overwrites does no harm.
+// it. It is safe for concurrent use: if one measurement overwrites another, that does no harm.
 type pace struct {
 	usual  atomic.Int64 // the median in nanoseconds; 0 is unknown
 	looked atomic.Int64 // when the last look ended, in nanoseconds since the Unix epoch, or looking
@@ -51,8 +51,8 @@ func (p *pace) begin(ctx context.Context, store driver.Store, key string, policy
 	}
 }
 
-// look measures how long the store takes, unless another call does, and reports whether it answered in time. It returns when
-// the caller leaves; the store may take a second longer.
+// look measures how long the store takes, unless another call measures now, and reports whether the store answered in time.
+// It returns when the caller leaves; the store may take a second longer.
 func (p *pace) look(ctx context.Context, store driver.Store, req driver.Request, now time.Time) bool {
 	last := p.looked.Load()
 	if now.UnixNano()-last < int64(lookEvery) || !p.looked.CompareAndSwap(last, looking) {
@@ -67,7 +67,7 @@ func (p *pace) look(ctx context.Context, store driver.Store, req driver.Request,
 	return ctx.Err() == nil
 }
 
-// end measures a call that has ended with an answer or an error of the store. If its context ended first, the store takes longer than that.
+// end measures a call that has ended with an answer or an error of the store. If the context ended first, the store takes longer.
 func (p *pace) end(ctx context.Context, began time.Time, err error) {
 	if began.IsZero() {
 		return

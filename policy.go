@@ -22,8 +22,8 @@ const (
 	// SortedSetLog is as exact. Redis keeps one sorted-set member a call, readable with ZRANGE.
 	// It takes several times the memory of SlidingLog, and rejects limits above 100,000.
 	SortedSetLog = driver.SortedSetLog
-	// SlidingBuckets is SlidingLog with calls of the same Resolution sharing an entry: never more than
-	// Units in any window, and a unit is held at most Resolution longer than it has to be.
+	// SlidingBuckets is SlidingLog in which calls within one step of Resolution share an entry: never more
+	// than Units in any window, and a unit is held at most Resolution longer than necessary.
 	SlidingBuckets = driver.SlidingBuckets
 	// SlidingCounter weighs the last window's count by its overlap. Constant space, but up to nearly twice Units through one window.
 	SlidingCounter = driver.SlidingCounter
@@ -38,7 +38,7 @@ func Algorithms() []Algorithm {
 	return []Algorithm{SlidingLog, SortedSetLog, SlidingBuckets, SlidingCounter, FixedWindow, GCRA}
 }
 
-// A policy is limits that were checked, for stores and with their names.
+// A policy is checked limits, in the form for stores and with their names.
 type policy struct {
 	driver.Policy
 	named  []Limit
@@ -69,7 +69,7 @@ func (ps *policies) of(opts *Options, limits []Limit) (*policy, error) {
 }
 
 // NewPolicy checks limits and options as [New] does, and returns them in the form that stores take, for
-// programs that ask a store without a Limiter. The error is [ErrInvalidLimit].
+// programs that call a store without a Limiter. The error is [ErrInvalidLimit].
 func NewPolicy(opts *Options, limits ...Limit) (*driver.Policy, error) {
 	p, err := newPolicy(opts, limits)
 	if err != nil {
@@ -151,19 +151,19 @@ func (p *policy) checkCost(cost int64) error {
 	return nil
 }
 
-// A Block keeps out a subject that does not stop: once it has been refused so many times within a window, every call is
-// refused for a time, although there may be room. Result.Blocked says so, and RetryAfter is at least the time until the
-// block ends. Then counting begins anew. [Limiter.Reset] ends it.
+// A Block keeps out a subject that does not stop. Once the subject has been refused a number of times within a window, every
+// call is refused for a time, although there may be room. Result.Blocked says so, and RetryAfter is at least the time until
+// the block ends. Then counting begins anew. [Limiter.Reset] ends a block.
 //
-// Every refusal by the store counts, for all processes that share it: of every kind of call but peeks, penalties and rewards, also of the
-// tries of Wait, and with several subjects for those that had no room. While a store is unavailable, each process that decides counts alone.
+// Every refusal by the store counts, over all processes that share it, except those of peeks, penalties and rewards. The tries of Wait
+// count, too. Of several subjects, those without room count. While the store is unavailable, each process that decides counts alone.
 //
-// Anybody who can have calls of a key refused can block it. So the key should be something that callers prove, or an address, and not the
-// name of an account that anybody can give. Calls under a Block are not booked. Limiters of one key with a Block share it.
+// Anybody whose calls of a key are refused can block that key. So the key should be something that callers prove, or an address, and not
+// the name of an account that anybody can give. Calls under a Block are not booked. Limiters of one key with a Block share it.
 type Block struct {
-	// Refusals is how many begin a block: 1 to 100. Zero is 5.
+	// Refusals is the number of refusals that begins a block: 1 to 100. Zero is 5.
 	Refusals int
-	// Window is the time within which they count, up to a day. Zero is a minute.
+	// Window is the time within which refusals count, up to a day. Zero is a minute.
 	Window time.Duration
 	// For is how long the block lasts, up to 30 days. It is required, except in the zero Block, which blocks nobody.
 	For time.Duration

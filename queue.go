@@ -17,15 +17,15 @@ import (
 //	moving   Units came back, and the store is asked to start the first booked call now. See forward.
 //	left     The call starts, or has failed.
 //
-// A caller begins as asking or booked, and its state only moves down this list, except that a booking that cannot be moved is booked as
-// before. Limiters made by With share their queues, and one mutex guards them all. A queue has no goroutine.
+// A caller begins as asking or booked, and its state only moves down this list, except that a booking that cannot be moved becomes booked
+// again. Limiters made by With share their queues, and one mutex guards them all. A queue has no goroutine.
 type queues struct {
 	mu       sync.Mutex
 	byKey    map[string]*queue // none is empty
 	returned time.Time         // when units of any key came back last
 }
 
-// A queue is the callers who wait for one subject. A caller who waits for several stands in the queue of the one with the least left.
+// A queue is the callers who wait for one subject. A caller who waits for several stands in the queue of the subject with the least left.
 type queue struct {
 	key     string
 	groups  []*group // none is empty, unless its only caller is moving
@@ -40,8 +40,8 @@ type queue struct {
 	again   time.Duration // how long after the last answer a caller asks again for a slot
 }
 
-// An asker is a caller who asks the store in turn, so that low costs do not overtake a high one, and again after units came back. When the
-// store fails, all askers of a queue ask at once: one after the other, the last would wait for as many timeouts as there are askers.
+// An asker is a caller who asks the store in turn, so that low costs do not overtake a high one, and asks again after units came back. If
+// the store fails, all askers of a queue ask at once. If they still took turns, the last would wait for as many timeouts as there are askers.
 type asker struct {
 	cost    int64
 	policy  *policy
@@ -49,7 +49,7 @@ type asker struct {
 	hold    time.Duration // the longest hold of the slot that it asks for; zero if it asks for units
 	look    chan struct{} // holds one value when something has changed
 	alone   bool          // it need not wait for its turn
-	returns int           // those of the queue when it asked
+	returns int           // the queue's returns when it asked
 }
 
 const (
@@ -107,7 +107,7 @@ func (qs *queues) ask(ctx context.Context, name, key string, a *asker, ask func(
 		deadline, ok := ctx.Deadline()
 		tooLate := ok && d > 0 && !deadline.After(earliest) && a.hold == 0 // a slot may be free at any moment
 		if tooLate && refused.policy != nil {
-			if !a.books { // a call to be booked is asked for long before its turn
+			if !a.books { // a booking is requested long before its turn
 				refused.RetryAfter = d
 			}
 			return limited(name, refused, context.DeadlineExceeded)
@@ -156,7 +156,7 @@ func (q *queue) pause(a *asker) (d time.Duration) {
 		d = min(q.again, max(last.RetryAfter, leastWait))
 	case a.hold > 0 && last.Remaining == 0:
 		d = q.again
-	case a.hold > 0, a.books && last.Allowed: // the next has a place behind it
+	case a.hold > 0, a.books && last.Allowed: // the next call can be booked behind that one
 	case a.books:
 		d = max(last.RetryAfter/bookPolls, leastWait)
 	case !last.Allowed && a.cost >= q.asked:
@@ -193,7 +193,7 @@ func (qs *queues) answered(q *queue, a *asker, res *Result, err error) {
 	if !res.Allowed {
 		q.refused = *res
 	}
-	if q.returns != a.returns { // the answer may be older than what came back
+	if q.returns != a.returns { // units may have come back after the answer
 		q.last = Result{}
 	}
 }
@@ -209,7 +209,7 @@ func (qs *queues) admit(q *queue, a *asker) {
 	qs.tidy(q)
 }
 
-// give records units of a subject that came back, now or with a place ahead, and wakes callers; if that is not sure, only the askers.
+// give records units of a subject that came back, now or with a place ahead, and wakes callers. If sure is not set, it wakes only askers.
 func (qs *queues) give(key string, back gap, sure bool) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()

@@ -14,16 +14,16 @@ import (
 	"example.com/sash/internal/apart"
 )
 
-// settleTime bounds a settlement, which goes on when its caller has left.
+// settleTime bounds a settlement, which continues after its caller has left.
 const settleTime = time.Second
 
 // A Reservation is a charge of an estimate, or a charge that starts later. The first call of Settle, Cancel or Release decides the units.
-// Later calls repeat that settlement until it has succeeded, and then do nothing: so `defer r.Cancel(ctx)` beside a Settle is right.
+// Later calls repeat that settlement until it has succeeded, and then do nothing. So `defer r.Cancel(ctx)` together with a Settle is right.
 // A Reservation that is never settled stays charged until its estimate leaves the window. It is safe for concurrent use.
 type Reservation struct {
-	// Parts are the reservations of the subjects, in order. Each can be settled on its own. With a single subject it is the Reservation itself.
+	// Parts are the reservations of the subjects, in order. Each can be settled on its own. A single subject's part is the Reservation itself.
 	Parts []*Reservation
-	// Chosen is the subject that was charged, or after a refusal the one that has room first: 0 is the first, and i is Any[i-1].
+	// Chosen is the subject that was charged, or after a refusal the one that has room first: 0 is Reserve's key, and i is Any[i-1].
 	Chosen int
 
 	limiter *Limiter
@@ -48,7 +48,7 @@ type ReserveOptions struct {
 	WaitUpTo time.Duration
 	// ID names a call that may be repeated because its answer was lost: see [Limiter.AllowOnce].
 	ID string
-	// Limits are those of the first subject. Empty means the limiter's own.
+	// Limits are the limits of the first subject. Empty means the limiter's own.
 	Limits []Limit
 	// All are further subjects, charged with the first for one instant, all or nothing: see [Limiter.AllowAll].
 	All []Subject
@@ -72,27 +72,27 @@ type ReserveOptions struct {
 //	err = r.Settle(ctx, answer.Tokens)
 //
 // Units that Settle adds to a low estimate were used already, so they are charged whether or not there is room. Until
-// there is, nothing else is admitted.
+// there is room again, nothing else is admitted.
 //
-// With WaitUpTo a call that does not fit now is booked: it is charged at the earliest later instant at which it delays no earlier booking
+// With WaitUpTo, a call that does not fit now is booked: it is charged at the earliest later instant at which it delays no earlier booking
 // of any process that shares the store. [Reservation.Wait] sleeps until then. If that instant is farther away than WaitUpTo, nothing is
-// charged, and RetryAfter is the time until the call fits behind all bookings. Of Any, Reserve charges the subject that admits the call
-// first: now the one with most room, or later the one with the shortest queue. Where the keys are of different slots, and on Redis under
-// limits of the calendar, another subject may have been free earlier.
+// charged, and RetryAfter is the time until the call fits behind all bookings. With Any, Reserve charges the subject that admits the call
+// first: now the one with most room, or later the one with the shortest queue. If the keys are in different slots, or on Redis under
+// calendar limits, another subject may have been free earlier.
 //
 // A call that is not booked goes ahead of a booking only if it delays none. If callers of this process [Reservation.Wait] for the same
-// cost, a newcomer whose booking fills a gap gets the last of their places that is within its WaitUpTo, and they move up. A booking
-// whose process dies stays charged.
+// cost, a newcomer whose booking fills a gap gets the last of their places that is within its WaitUpTo, and those callers move up. A
+// booking whose process dies stays charged.
 //
-// A call with an ID that is repeated until [driver.RepeatTime] after its start finds its charge again: the same instant, without another
-// charge. So it keeps its place when its caller leaves. All repetitions must have the same cost, and together settle it once. A call that
-// was canceled is still remembered, and a refusal is not.
+// A call with an ID may be repeated until [driver.RepeatTime] after its start. A repetition gets the same instant without another charge,
+// so the call keeps its place when its caller leaves. All repetitions must have the same cost, and the call is settled once for all of
+// them. The store remembers a call that was canceled, but not a refusal.
 //
 // Without an ID, a caller whose context ends first gets the context's error at once. An admission up to a second later is given back.
 //
-// Errors are those of AllowN, AllowAll and AllowOnce, and [ErrUnsupported] when the store does not settle, the limiter charges refused
-// calls, or a call may wait and the store does not book under the limiter's algorithm. Bookings need SlidingLog or SlidingBuckets, no
-// Options.Block, and with All a store that keeps the subjects in one place: see [KeyTogether].
+// Errors are those of AllowN, AllowAll and AllowOnce. The error is [ErrUnsupported] if the store does not settle, if the limiter charges
+// refused calls, or if a call may wait and the store does not book under the limiter's algorithm. Bookings need SlidingLog or
+// SlidingBuckets, no Options.Block, and with All a store that keeps the subjects in one place: see [KeyTogether].
 func (l *Limiter) Reserve(ctx context.Context, key string, cost int64, opts *ReserveOptions) (*Reservation, error) {
 	o, mode := *cmp.Or(opts, &ReserveOptions{}), driver.All
 	err := l.settles("Reserve")
@@ -150,7 +150,7 @@ func (l *Limiter) reserve(ctx context.Context, mode driver.Mode, calls []call) (
 	return r, nil
 }
 
-// reservation returns the reservation of calls whose answer has just come. A booking starts later than booked by the time that the answer took.
+// reservation returns the reservation of calls whose answer has just come. The time that the answer took delays the start of a booking.
 func (l *Limiter) reservation(calls []call) *Reservation {
 	now, all := time.Now(), make([]*Reservation, len(calls))
 	for i := range calls {
@@ -200,7 +200,7 @@ func (l *Limiter) books(call string) error {
 // Allowed reports whether the estimate was admitted, and charged.
 func (r *Reservation) Allowed() bool { return r.result.Allowed }
 
-// Result returns the result of the estimate. Of a booking that moved up while its caller waited, At is the instant that it has now.
+// Result returns the result of the estimate. If a booking has moved up while its caller waited, At is its new instant.
 func (r *Reservation) Result() Result {
 	if len(r.Parts) > 1 && r.Parts[0].books {
 		res, first := r.result, r.Parts[0].Result()
@@ -212,7 +212,7 @@ func (r *Reservation) Result() Result {
 	return r.result
 }
 
-// StartsIn returns how long it takes until a booking starts: zero once it has, for a call that was not booked, and after a refusal.
+// StartsIn returns the time until a booking starts: zero once it has started, for a call that was not booked, and after a refusal.
 func (r *Reservation) StartsIn() time.Duration {
 	if len(r.Parts) > 1 {
 		r = r.Parts[0]
@@ -222,11 +222,11 @@ func (r *Reservation) StartsIn() time.Duration {
 	return max(0, time.Until(r.starts))
 }
 
-// Wait sleeps until a booking starts. If the context ends first, Wait returns the context's error, the callers behind it in this process
-// with the same keys, limits and costs move up, and the last of their places is given back. (A booking with an ID keeps its place.) When
-// this process gives back units of the key, of several the one with the least left, the first caller asks the store to start now. So a
-// booking can start earlier than StartsIn said, and later only by the time that the store takes to answer that it cannot. If the
-// context's deadline is nearer than the start, Wait gives up at once with a [*LimitedError] that is also context.DeadlineExceeded. A
+// Wait sleeps until a booking starts. If the context ends first, Wait returns the context's error. The callers of this process behind it
+// with the same keys, limits and costs then move up, and the last of their places is given back. (A booking with an ID keeps its place.)
+// When this process gives back units of the key (of several, the key with the least left), the first caller asks the store to start now. So
+// a booking can start earlier than StartsIn said, but later only by the time that the store takes to refuse that. If the context's
+// deadline is nearer than the start, Wait gives up at once with a [*LimitedError] that is also context.DeadlineExceeded. A
 // refused call is a LimitedError, too.
 func (r *Reservation) Wait(ctx context.Context) error {
 	if !r.Allowed() {
@@ -281,11 +281,11 @@ func (r *Reservation) fullest() (i int) {
 
 func (r *Reservation) key() string { return strings.TrimPrefix(r.subject, r.limiter.prefix) }
 
-// leave gives back the reservations of a caller who does not wait any longer. It tries once, so they may stay charged.
+// leave gives back the reservations of a caller who does not wait any longer. It tries only once, so they may stay charged.
 func (r *Reservation) leave(ctx context.Context) { _ = settle(ctx, r.all, nil) }
 
-// Settle corrects the charge to the units that the call used: 0 to [MaxUnits], and of several subjects one number for each, in
-// their order. It corrects the charge at the instant at which it was made, and does nothing once the charge has left the window.
+// Settle corrects the charge to the units that the call used: 0 to [MaxUnits], one number for each subject, in their
+// order. It corrects the charge at the instant at which it was made, and does nothing once the charge has left the window.
 //
 // Settle tries for at most a second, even if ctx has ended. The error is [ErrInvalidCost], and then nothing is settled, or
 // [ErrUnavailable] if the store failed: then the charge may be corrected or not, and Settle can be called again.
@@ -301,12 +301,12 @@ func (r *Reservation) Settle(ctx context.Context, actual ...int64) error {
 	return settle(ctx, r.Parts, actual)
 }
 
-// settle settles reservations of one limiter to the given units, also when the caller has left. With nil it gives them back, and tries once.
+// settle settles reservations of one limiter to the given units, even if the caller has left. With nil it gives them back and tries once.
 func settle(ctx context.Context, reservations []*Reservation, actual []int64) error {
 	var pending []*Reservation
 	var starts []time.Time
 	b := driver.Batch{Mode: driver.Each}
-	deadline := time.Now().Add(settleTime) // which includes waiting for one that is being brought forward
+	deadline := time.Now().Add(settleTime) // includes the wait for a booking that is being brought forward
 	for i, r := range reservations {
 		units := int64(0)
 		if actual != nil {
@@ -375,7 +375,7 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 // leaves the window. It suits many short calls with long windows. After the error [ErrUnavailable] the estimate may stay charged.
 func (r *Reservation) Release(ctx context.Context) error { return settle(ctx, r.Parts, nil) }
 
-// decide fixes the units. It returns the settlement to apply, with an ID if it may be repeated, and when a booking begins that lies ahead.
+// decide fixes the units. It returns the settlement to apply, with an ID if it may be repeated, and when a booking ahead begins.
 func (r *Reservation) decide(actual int64, repeatable bool) (set driver.Settlement, begins time.Time, pending bool) {
 	if r.books {
 		defer r.limiter.queues.stepOut(r)()

@@ -32,7 +32,7 @@ type Result struct {
 	refusals uint8 // a bit for each of driver.MaxLimits
 	// Blocked says that the call was refused because its subject was refused too often before: see [Block].
 	Blocked bool
-	// Cause is nil when the store decided, now or before. Otherwise it is why it did not: an error that is ErrUnavailable.
+	// Cause is nil if the store decided, now or before. Otherwise it is why the store did not: an error that is ErrUnavailable.
 	Cause error
 	// Remaining is how many units are left after this call: the fewest over all limits, never negative.
 	Remaining int64
@@ -47,11 +47,11 @@ type Result struct {
 	Delay time.Duration
 	// Charged is how many units AllowUpTo charged, or Reward gave back. It is zero for every other call.
 	Charged int64
-	// At is the store's clock when it decided, or the instant at which a booking starts. Subjects in different places
-	// are charged one after the other, and At is the time of the last; the results of [Reservation].Parts have their own.
+	// At is the store's clock when it decided, or the instant at which a booking starts. Subjects in different places are
+	// charged one after the other. At is then the time of the last charge, and the results of [Reservation].Parts have their own.
 	At time.Time
 
-	// A Result is copied three or four times per call. So rare parts are behind a pointer, and its size is a multiple of 16 bytes.
+	// A Result is copied three or four times per call. So rare parts are behind a pointer, and the size is a multiple of 16 bytes.
 	key      string
 	policy   *policy
 	few      [2]driver.Status // the limits' parts, where there are one or two
@@ -146,7 +146,7 @@ func (r *Result) appendLimits(out []LimitResult) []LimitResult {
 	return out
 }
 
-// RefusedBy returns the limit that refused the call, of several the one with the longest RetryAfter, or false if the call was admitted.
+// RefusedBy returns the limit that refused the call (of several, the one with the longest RetryAfter), or false if the call was admitted.
 func (r Result) RefusedBy() (by LimitResult, refused bool) {
 	if r.Allowed {
 		return by, false
@@ -195,17 +195,17 @@ func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond 
 // An Observer is called with each decision of the limiters that have it as [Options].Observer, for logs, metrics and
 // traces. Package example.com/sash/observe has one for log/slog and one for OpenTelemetry.
 //
-// A decision is the store's answer whether it admits a call, one for all its subjects. Peek, Penalize, Reward, Reset and settlements
-// decide nothing, nor does an invalid call, such as one with an empty key, or a call whose context has already ended.
+// A decision is the store's answer to a call, one for all its subjects. Peek, Penalize, Reward, Reset and settlements decide nothing.
+// Neither does an invalid call, such as one with an empty key, or a call whose context has already ended.
 type Observer interface {
-	// Observe is called after the decision, before its caller gets it: a slow observer delays the caller, and those who wait behind it. A
+	// Observe is called after the decision, before the caller gets it. A slow observer delays the caller and the callers who wait behind. A
 	// panic is dropped, and the decision stands. Observe is called concurrently. The context is the caller's, or one that ends a second later.
 	Observe(ctx context.Context, d Decision)
 }
 
 // A Decision is what an [Observer] sees of one decision. It has no key: keys may hold personal data.
 type Decision struct {
-	// Prefix names the limiter: [Options].Prefix as keys have it, for a [Concurrency] with "in-flight" behind it.
+	// Prefix names the limiter: it is [Options].Prefix as in keys, followed by "in-flight" for a [Concurrency].
 	Prefix string
 	// Limits are the limits of each subject, one subject after the other. The observer must not change them.
 	Limits []Limit
@@ -217,7 +217,7 @@ type Decision struct {
 	Result Result
 	// Err is nil, or why there is no decision: an [ErrUnavailable], or the context's error with the text of the store or of the cause.
 	Err error
-	// Began is when the store was asked, and Duration the time until the answer. A caller who waits has not waited yet.
+	// Began is when the limiter called the store, and Duration the time until the answer. It does not include waiting for a booking.
 	Began    time.Time
 	Duration time.Duration
 }

@@ -13,17 +13,17 @@ func (l *Limiter) Wait(ctx context.Context, key string) error {
 	return l.WaitN(ctx, key, 1)
 }
 
-// WaitN waits for cost units, in order: it books them with a single decision and sleeps until they start. Calls start in the order in
-// which the store gets them, over all processes that share it, and low costs do not overtake a high one. Only units that leaving callers
-// and settlements free go to the next calls that fit there, and delay no caller who waits. If the units cannot start before the context's
-// deadline, WaitN fails at once with a [*LimitedError] that is also context.DeadlineExceeded, and nothing is charged. If the context ends
-// first, WaitN returns its error, in two seconds at most. If the process ends, its places stay unused. See [Reservation.Wait].
+// WaitN waits for cost units, in order: it books them with a single decision and sleeps until the booking starts. Calls start in the order
+// in which the store gets them, over all processes that share it, and low costs do not overtake a high one. Only units freed by settlements
+// and by callers who leave go to the next calls that fit there, and these delay no caller who waits. If the call cannot start before the
+// context's deadline, WaitN fails at once with a [*LimitedError] that is also context.DeadlineExceeded, and nothing is charged. If the
+// context ends first, WaitN returns its error, in two seconds at most. If the process ends, its places stay unused. See [Reservation.Wait].
 //
-// Calls that do not wait, such as Allow, get what waiting callers leave: nothing, as long as those request all there is. A limiter
-// [Limiter.With] smaller limits for waiting callers leaves the rest to the others.
+// Calls that do not wait, such as Allow, get the units that waiting callers leave: none, as long as waiting callers request them all. Give
+// waiting callers a limiter [Limiter.With] smaller limits to leave the rest to the others.
 //
-// Where the store does not book (see [Limiter.Reserve]), or its queue is full or longer than [MaxAhead], the callers of this process ask
-// in turn: the first asks again after its RetryAfter, and when this process gives back units of the key. Between processes there is no
+// If the store does not book (see [Limiter.Reserve]), or its queue is full or longer than [MaxAhead], the callers of this process ask
+// in turn. The first asks again after its RetryAfter, and when this process gives back units of the key. Between processes there is no
 // order. A caller whose deadline is nearer than the first caller's RetryAfter fails at once; others fail at their deadline. If the store
 // fails, each caller asks for itself. Other errors are those of AllowN.
 func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
@@ -62,7 +62,7 @@ func (l *Limiter) WaitN(ctx context.Context, key string, cost int64) error {
 	return r.Wait(ctx)
 }
 
-// WaitDo runs f as soon as Wait admits it, and returns what f returns. If Wait fails f does not run, and the error is that of Wait.
+// WaitDo runs f as soon as Wait admits it, and returns the error of f. If Wait fails, f does not run, and WaitDo returns Wait's error.
 func (l *Limiter) WaitDo(ctx context.Context, key string, f func(context.Context) error) error {
 	if err := l.Wait(ctx, key); err != nil {
 		return err

@@ -35,26 +35,26 @@ type Status struct {
 
 // An Answer is a store's answer to one request. It is a value: it can be kept and shared.
 //
-// An Answer is copied several times per call, so its size is a multiple of 16 bytes: any other is copied with overlapping writes.
+// An Answer is copied several times per call, so its size is a multiple of 16 bytes: other sizes are copied with overlapping writes.
 type Answer struct {
 	// Refusals has bit i set when limit i of the policy refused the call.
 	Refusals uint64
 	// Source says where the answer came from.
 	Source Source
 	// Firm reports that a refusal holds until the retry time has passed, because no charge that counts can still
-	// be settled. Only a reset, a reward or a higher limit makes room earlier. A store that does not know leaves it false.
+	// be settled. Only a reset, a reward or a higher limit makes room earlier. A store that does not know leaves Firm false.
 	Firm bool
-	// Blocked reports that the subject is kept out: see [Block]. Each limit refuses until the block ends.
+	// Blocked reports that the subject is blocked: see [Block]. Each limit refuses until the block ends.
 	Blocked bool
 	limits  int32 // the number of statuses
 	// At is the store's clock when it decided, or the later instant at which a booking was charged.
 	At int64
 	// Delay is the time from the decision to At, in microseconds: zero unless the request was booked. The caller starts
-	// once it has passed. Remaining is then as of At; the times of the statuses are from the decision, as always.
+	// once Delay has passed. Remaining is then as of At; the times of the statuses are from the decision, as always.
 	Delay int64
 	// Charged is how many units a Partial request was charged, or a [GiveBack] gave back. It is zero for every other request.
 	Charged int64
-	// Cause is nil when the store decided, now or before. Otherwise it is why it did not.
+	// Cause is nil if the store decided, now or before. Otherwise it is why the store did not.
 	Cause error
 
 	few  [2]Status          // the statuses, which need no allocation
@@ -72,8 +72,8 @@ func (a *Answer) Set(at int64, refusals uint64, statuses []Status) {
 	}
 }
 
-// Check returns an error if the answer cannot be one to a request under the policy. Limiters and decorators check the
-// answers of other stores, so that a mistake of a store is an error that names it.
+// Check returns an error if the answer cannot belong to a request under the policy. Limiters and decorators check the
+// answers of other stores, so that a wrong answer becomes an error that says what the store did wrong.
 func (a *Answer) Check(p *Policy) error {
 	if n := len(p.Limits); int(a.limits) != n {
 		return fmt.Errorf("driver: the store returned %d statuses for a policy with %d limits", a.limits, n)
@@ -94,7 +94,7 @@ func (a *Answer) Check(p *Policy) error {
 // Allowed reports whether the request was admitted.
 func (a *Answer) Allowed() bool { return a.Refusals == 0 }
 
-// Statuses returns the status of each limit, in the policy's order. The caller must not change them; more than two can be kept.
+// Statuses returns the status of each limit, in the policy's order. The caller must not change them. Up to two share the answer's memory.
 func (a *Answer) Statuses() []Status {
 	if a.many != nil {
 		return a.many[:min(a.limits, MaxLimits)]

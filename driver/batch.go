@@ -15,10 +15,10 @@ const (
 	ChoiceGroup = 8
 )
 
-// A Batch is operations that are carried out together. One operation may have any mode. A store gets them without answers and errors.
+// A Batch is operations that a store carries out together. A single operation may have any mode. Answers and errors are unset at first.
 type Batch struct {
 	Mode Mode
-	// Ops are the operations. Of modes All and Any they are of one kind, and their keys differ.
+	// Ops are the operations. In modes All and Any they are of one kind, and their keys differ.
 	Ops []Op
 	// Chosen is the index of the operation that was carried out, which the store sets in mode [Any].
 	Chosen int
@@ -30,23 +30,23 @@ type Mode uint8
 // The modes.
 const (
 	// All carries out 1 to MaxSubjects charges or extensions, all or none, in one atomic step. Charges have no ID, and the same algorithm,
-	// resolution, CountRefused and Block. When the store cannot do it in one step the error is [ErrApart], and nothing was charged: a
-	// limiter then charges one after the other, and gives back.
+	// resolution, CountRefused and Block. If the store cannot carry them out in one step, the error is [ErrApart] and nothing was charged.
+	// A limiter then makes one charge after the other, and gives back those made if one is refused.
 	All Mode = iota
 	// Any carries out one of 1 to MaxChoice charges, in one atomic step, and sets Chosen and the answer of that one.
 	//
-	// The store looks at groups of ChoiceGroup charges, in order, and decides in the first group in which one fits now: the one that
-	// leaves the largest share of the limit of which it leaves least, and of several such the first. If no charge fits, it decides the
-	// first of those with the shortest retry time, which books it if the charges may be booked. They wait in order: behind a booking of
-	// its subject none of them fits now.
+	// The store looks at groups of ChoiceGroup charges, in order, and decides in the first group in which a charge fits now. A charge's
+	// room is the smallest share of a limit that it leaves; the store makes the first charge with the most room. If no charge fits, the
+	// store decides the first charge with the shortest retry time, and books it if the charges may be booked. A charge that may be booked
+	// does not fit now if its subject has a booking ahead.
 	//
-	// All have the same algorithm, resolution and Within. Their policies do not charge refused calls. When the store cannot decide
-	// them in one step the error is [ErrApart], and nothing was charged: a limiter then looks at them. A subject that the store rejects
-	// is left out, and the error is ErrRejected only if it rejects all.
+	// All charges have the same algorithm, resolution and Within. Their policies do not charge refused calls. If the store cannot decide
+	// them in one step, the error is [ErrApart] and nothing was charged; a limiter then looks at each. The store leaves out a subject that
+	// it rejects. The error is ErrRejected only if it rejects all.
 	Any
-	// Each carries out the operations one after the other, each by itself, with its own Err. After an error of Do any number of them
-	// may have been carried out. If they take several round trips that the caller can make at the same time, the error is ErrApart, and
-	// none was carried out. An Err of ErrApart says the same of one operation. See [OneByOne].
+	// Each carries out the operations one after the other, each by itself, with its own Err. After an error of Do, any number of them
+	// may have been carried out. If they take several round trips that the caller could make at the same time, the error is ErrApart and
+	// the store carries out none. An Err of ErrApart says the same of one operation. See [OneByOne].
 	Each
 )
 
@@ -58,32 +58,32 @@ const (
 	// Charge admits a call if every limit has room, and then charges its cost to all of them. A refusal changes nothing, unless
 	// the policy counts refused calls. [Request] has its other options.
 	//
-	// A charge with an [Settlement].ID may be repeated, also after an error. The ID has 1 to MaxIDLength bytes, and names the call
-	// among those of its key, algorithm and resolution. Charging and remembering the decision are one atomic step. Until RepeatTime has
-	// passed or the subject is forgotten, a repetition charges nothing, whatever its cost and its limits, and gets the Refusals and At of
-	// the first Answer, with the statuses of its own limits as of now. A decision that charged nothing is not remembered. A store may
-	// bound how many IDs a key remembers.
+	// A charge with a [Settlement].ID may be repeated, also after an error. The ID has 1 to MaxIDLength bytes, and names the call
+	// among the calls of its key, algorithm and resolution. The store charges and remembers the decision in one atomic step. Until
+	// RepeatTime has passed or the subject is forgotten, a repetition charges nothing, whatever its cost and limits. It gets the Refusals
+	// and At of the first Answer, with the statuses of its own limits as of now. A store does not remember a decision that charged nothing,
+	// and may bound how many IDs a key remembers.
 	Charge Kind = iota
-	// Settle makes the charge of an admitted call worth [Settlement].Units, at the instant at which it was made: less makes room at once;
-	// more is charged whether or not there is room. It does nothing when the charge has left the window or was forgotten, or when the
-	// store has applied the settlement already, so it may be repeated after an error. After a clock that went back, what is more is charged
-	// at a later instant, and what is less may be given back by another call of the key, or not at all. A store may bound how many IDs a
-	// key remembers; what it may have forgotten gives no units back. It has no answer.
+	// Settle changes the charge of an admitted call to [Settlement].Units, at the instant of the charge. Fewer units make room at once.
+	// More are charged whether or not there is room. Settle does nothing if the charge has left the window or was forgotten, or if the store
+	// has already applied the settlement, so it may be repeated after an error. If the clock went back, more units are charged at a later
+	// instant; units to give back may come from another charge of the key, or stay charged. A store may bound how many IDs a key
+	// remembers: a settlement that it may have forgotten gives no units back. Settle has no answer.
 	Settle
-	// Extend moves the charge of an admitted call to now in one step, so that no other call takes the room: for the holder of a slot that
-	// needs it for longer, and for a booking that could start earlier because units came back. [Answer].At is the instant, which
-	// identifies the charge from then on. It is zero, and nothing has changed, if the charge has left its longest window, was given back
-	// or forgotten, or, after a clock that went back, seems to have left. The limits do not matter: the call was admitted. Units is
-	// not set. An ID is that of a settlement that gives the charge back: if it was applied, the charge is gone; otherwise it is from now on.
+	// Extend moves the charge of an admitted call to now in one step, so that no other call takes the room. It is for a call that needs
+	// its slot for longer, and for a booking that could start earlier because units came back. [Answer].At is the new instant, which
+	// identifies the charge from then on. At is zero, and nothing has changed, if the charge has left its longest window, was given back
+	// or forgotten, or seems to have left after the clock went back. Limits do not matter, because the call was admitted. Units is not
+	// set. An ID names the settlement that gives the old charge back: if it was applied, the charge is gone; otherwise Extend applies it.
 	//
-	// A booking, whose settlement has a Delay, is moved only if every limit has room now without it, and no other booking is
-	// delayed; otherwise At is zero, too. From then on its settlement has no Delay. Bookings of several subjects that one batch
+	// A booking, whose settlement has a Delay, is moved only if every limit has room now without it and the move delays no other
+	// booking. Otherwise At is zero, too. Once moved, its settlement has no Delay. Bookings of several subjects that one batch
 	// made are all moved, or none. The error is [ErrUnsupported] under an algorithm other than SlidingLog and SlidingBuckets.
-	// After any other error but ErrApart the charge may have been moved.
+	// After any other error but ErrApart, the charge may have been moved.
 	Extend
-	// GiveBack gives back Cost units, 1 to MaxUnits, of the oldest charges that count in the policy's limits now, and of none that is
-	// booked ahead. The answer is that of a look afterwards. Its Charged is how many units were given back: fewer than Cost if no more
-	// count, or if a store bounds how many charges it changes in a call. After an error it must not be repeated: it may have happened.
+	// GiveBack gives back Cost units, 1 to MaxUnits, of the oldest charges that count in the policy's limits now. It takes none from
+	// bookings ahead. The answer is that of a look afterwards. Its Charged is how many units were given back: fewer than Cost if no more
+	// count, or if the store bounds how many charges it changes in a call. It must not be repeated after an error: it may have happened.
 	GiveBack
 	// Forget removes every charge of the key under the policy's algorithm, and ends its block. It has no answer.
 	Forget
@@ -94,12 +94,12 @@ const (
 // An Op is an operation on one subject.
 type Op struct {
 	Kind Kind
-	// Settlement is the call, and of [Settle] and [Extend] its charge.
+	// Settlement is the call, and for [Settle] and [Extend] the call's charge.
 	Settlement
-	// CoolDown is what [Cool] begins, and then the cool-down that the key has.
+	// CoolDown is the cool-down that [Cool] begins. The store sets it to the cool-down that the key then has.
 	CoolDown CoolDown
 
-	// Answer is set by the store, unless there is an error. A Source other than FromStore, and a Cause, name what answered.
+	// Answer is set by the store, unless there is an error. Its Source and Cause say so if anything but the store answered.
 	Answer Answer
 	// Err is the error of this operation in mode [Each], where Do returned nil.
 	Err error
@@ -123,7 +123,7 @@ func (op *Op) check() error {
 	return op.Answer.Check(op.Policy)
 }
 
-// Do has a store carry out the batch, and checks the answers, so that a mistake of a store is an error that names it.
+// Do has a store carry out the batch, and checks the answers: a wrong answer becomes an error that says what the store did wrong.
 func (b *Batch) Do(ctx context.Context, store Store) error {
 	err := store.Do(ctx, b)
 	if err != nil {
@@ -147,11 +147,11 @@ func (b *Batch) Do(ctx context.Context, store Store) error {
 	return nil
 }
 
-// Charged returns how many units operation i charged, of a batch that was carried out without an error: below zero if it gave units back.
+// Charged returns how many units operation i charged in a batch carried out without an error. It is below zero for units given back.
 func (b *Batch) Charged(i int) int64 {
 	op := &b.Ops[i]
 	admitted := op.Answer.Allowed()
-	for j := 0; b.Mode == All && j < len(b.Ops); j++ { // an operation is large: it is not copied
+	for j := 0; b.Mode == All && j < len(b.Ops); j++ { // range would copy operations, which are large
 		admitted = admitted && b.Ops[j].Answer.Allowed()
 	}
 	switch {
@@ -164,7 +164,7 @@ func (b *Batch) Charged(i int) int64 {
 	case op.Kind == Extend && op.Answer.At == 0, op.Kind == Charge && !admitted && !op.Policy.CountRefused:
 		return 0
 	case op.Kind == Charge && op.Partial:
-		return max(1, op.Answer.Charged) // a refusal that is charged is one of a unit
+		return max(1, op.Answer.Charged) // a charged refusal costs one unit
 	}
 	return op.MayCharge()
 }
@@ -172,7 +172,7 @@ func (b *Batch) Charged(i int) int64 {
 // Clone returns a copy of the batch.
 func (b *Batch) Clone() *Batch { return &Batch{b.Mode, slices.Clone(b.Ops), b.Chosen} }
 
-// Take sets the answers of the batch to those of a copy that was carried out.
+// Take sets the answers of the batch to those of a copy that a store has carried out.
 func (b *Batch) Take(from *Batch) {
 	b.Chosen = from.Chosen
 	for i := range b.Ops {
@@ -180,7 +180,7 @@ func (b *Batch) Take(from *Batch) {
 	}
 }
 
-// OneByOne carries out the operations of a batch by themselves, in their order: what a store does that knows no better.
+// OneByOne carries out the operations of a batch by themselves, in their order, for a store that has no better way.
 func OneByOne(ctx context.Context, b *Batch, do func(context.Context, *Op) error) error {
 	if len(b.Ops) == 1 {
 		b.Chosen = 0
@@ -210,58 +210,58 @@ type Request struct {
 	Cost int64
 	// Policy holds the limits of the subject. The cost is not above any of them.
 	Policy *Policy
-	// Within is how far ahead a charge may be booked, in microseconds: 0 to MaxAhead. Zero only asks for now. A store that does not book,
-	// or not under the policy, ignores it: see [Policy.Bookable].
+	// Within is how far ahead a charge may be booked, in microseconds: 0 to MaxAhead. Zero means only now. A store that does not book,
+	// or not under the policy, ignores Within: see [Policy.Bookable].
 	//
 	// A request that may be booked is charged at the earliest instant, from now to Within ahead, at which every limit has room and no
 	// earlier request has a later charge. [Answer].At is that instant, and [Answer].Delay the time until it. So bookings start in the
-	// order in which the store decided them. If the instant is farther away, the request is refused; its retry time is the time until it.
+	// order in which the store decided them. If the instant is farther ahead, the request is refused, and its retry time ends there.
 	//
-	// Units that come back while bookings lie ahead leave gaps. As long as bookings do, a request under sliding limits is then charged at
-	// the earliest instant at which it delays no booking, if the store finds it within 256 instants at which charges are made or leave,
-	// and Within is more than the microsecond with which a choice asks. (The retry time of a refusal is that behind all bookings.)
+	// Units that come back while bookings lie ahead leave gaps. While those bookings lie ahead, a request under sliding limits is charged
+	// at the earliest instant at which it delays no booking. The store looks for it among the next 256 instants at which charges are made
+	// or leave, and only if Within is above a microsecond, which a choice uses. (The retry time of a refusal is behind all bookings.)
 	//
 	// A request that may not be booked is admitted only if it fits now, and if every window that ends at a booking then still holds no more
-	// than the request's own limits. Otherwise its retry time is an upper bound: the time until it would fit behind all bookings. What
-	// remains is the highest cost that would be admitted. Where more than 1,000 instants within a window of now have charges, a store may
+	// than the request's own limits. Otherwise its retry time is an upper bound: the time until it would fit behind all bookings. Remaining
+	// is the highest cost that would be admitted. If more than 1,000 instants within a window of now have charges, a store may
 	// refuse without looking at every booking.
 	//
 	// For every instant, also ahead of now, the window that ends there holds no more than a limit's units. When a settlement gives a
-	// booking back, those behind it keep their instants. At most 10,000 instants ahead of now have bookings of one subject: then a
-	// request that does not fit now is refused, with the time until it would fit.
+	// booking back, the bookings behind it keep their instants. One subject has bookings at up to 10,000 instants ahead of now. Beyond
+	// that, a request that does not fit now is refused, with the time until it would fit.
 	//
-	// If a request that may be booked is refused, the limits that have no room until Within has passed refuse it, each with the time until
-	// it has room. What remains is as of now. No refusal is [Answer.Firm] while bookings lie ahead. A batch of mode All, whose Within is
-	// the same, books all charges at one instant. A repetition with an ID gets the At of the first Answer, and the rest of its Delay.
+	// If a request that may be booked is refused, the limits without room until Within has passed refuse it, each with the time until
+	// it has room. Remaining is as of now. No refusal is [Answer.Firm] while bookings lie ahead. A batch of mode All, whose charges have
+	// one Within, books all charges at one instant. A repetition with an ID gets the At of the first Answer, and the rest of its Delay.
 	//
 	// When the clock goes back to before the last charge, bookings move back by that time, because callers wait in real time.
-	// Settling one then may do nothing: its units stay charged until they leave.
+	// Settling such a booking may do nothing: its units then stay charged until they leave.
 	Within int64
-	// Partial asks for as many units as fit now: Cost or fewer, and at least one. [Answer].Charged says how many were
-	// charged. A refusal, its retry time, and what a policy that counts refused calls charges for it are those of a call
-	// of one unit. Such a request is never booked, and stands alone.
+	// Partial requests as many units as fit now: Cost or fewer, and at least one. [Answer].Charged says how many were
+	// charged. A refusal is that of a call of one unit: so is its retry time, and the charge if the policy charges refused
+	// calls. Such a request is never booked, and stands alone.
 	Partial bool
-	// Forced charges Cost whether or not there is room, also if it is above every limit: 1 to MaxUnits. The answer is that
-	// of a peek afterwards. Such a request stands alone. Its policy counts refused calls, so that decorators take it for a call
+	// Forced charges Cost, 1 to MaxUnits, whether or not there is room, even if it is above every limit. The answer is that
+	// of a peek afterwards. Such a request stands alone. Its policy counts refused calls, so that decorators treat it as a call
 	// that is charged in any case.
 	Forced bool
-	// MaySettle says that the charge may be settled later, so that refusals of other calls are not [Answer.Firm] any more.
+	// MaySettle says that the charge may be settled later. While it counts, refusals of other calls are not [Answer.Firm].
 	MaySettle bool
 }
 
-// A Settlement says what an admitted request was worth in the end.
+// A Settlement corrects the charge of an admitted request to the units that it used.
 type Settlement struct {
-	// Request is the request. Its Cost is what was charged.
+	// Request is the request. Its Cost is the units that were charged.
 	Request
 	// At is when the charge was made: [Answer.At] of the answer that admitted the request.
 	At int64
-	// Delay is the [Answer.Delay] of that answer, which distinguishes a booking from before a reset from one after it.
+	// Delay is the [Answer.Delay] of that answer. It tells a booking made before a reset from one made after it.
 	Delay int64
 	// Source is where that answer came from.
 	Source Source
-	// Units is what the request was worth: 0 to MaxUnits, less or more than its Cost.
+	// Units is what the request used: 0 to MaxUnits, less or more than its Cost.
 	Units int64
-	// ID names the settlement, or the call of a charge: a store applies it once, however often it is repeated. Empty if it never is.
+	// ID names the settlement, or the call of a charge. A store applies it once, however often it is repeated. Empty means never repeated.
 	ID string
 }
 
@@ -276,13 +276,13 @@ func (s *Settlement) Expires() int64 {
 
 // A CoolDown is a time in which all processes that share a store leave a key alone, such as an API. Lengths are in microseconds.
 //
-// A cool-down lasts Length from now on, unless there is one that ends as late; comparing and beginning are one atomic step. The operation
-// gets the cool-down that the key has then, or the zero CoolDown. A Length of zero only looks. The policy of the operation has no limits,
-// and charges of the key stay as they are. After an error the cool-down may have begun, and the operation may be repeated. When the
-// store's clock went back to before a cool-down began, it counts as begun now. A store keeps it after its end for as long as it lasted,
-// and 10 seconds at least: so a caller learns that the last one was too short.
+// A cool-down lasts Length from now on. The store begins it, in one atomic step, unless the key has one that ends as late or later. The
+// operation gets the cool-down that the key then has, or the zero CoolDown. A Length of zero only looks. The policy of the operation has
+// no limits, and charges of the key stay as they are. After an error the cool-down may have begun, and the operation may be repeated. If
+// the store's clock goes back to before a cool-down began, it counts as begun now. A store keeps a cool-down after its end for as long as
+// it lasted, and for 10 seconds at least, so that a caller learns that the last one was too short.
 type CoolDown struct {
-	// Length is how long it lasts: at most a day and an hour. Zero is no cool-down.
+	// Length is how long the cool-down lasts: at most a day and an hour. Zero is no cool-down.
 	Length int64
 	// Left is the time until its end on the store's clock: at most Length, and negative after the end. [Cool] does not read it.
 	Left int64

@@ -59,9 +59,9 @@ func (l *Limit) SameWindow(o *Limit) bool {
 	return l.Window == o.Window && l.Period == o.Period && (l.Period == 0 || l.Zone.String() == o.Zone.String())
 }
 
-// Cut returns the last instant that no longer counts at now. For a calendar limit stop is the instant at
-// which everything counted leaves at once; for a sliding one it is 0 and each entry leaves Window after
-// it came.
+// Cut returns the last instant that no longer counts at now. For a calendar limit, stop is the instant at
+// which all charges leave at once. For a sliding limit, stop is 0, and each charge leaves a Window after it
+// was made.
 func (l *Limit) Cut(now int64) (cut, stop int64) {
 	if l.Period == 0 {
 		return now - l.Window, 0
@@ -70,7 +70,7 @@ func (l *Limit) Cut(now int64) (cut, stop int64) {
 	return start - 1, end
 }
 
-// Length returns a time that no charge counts longer than, whatever change of clocks: Antarctica/Troll has days of 26 hours.
+// Length returns the longest time that a charge can count, however clocks change: Antarctica/Troll has days of 26 hours.
 func (l *Limit) Length() int64 {
 	switch l.Period {
 	case Hour:
@@ -116,16 +116,16 @@ func hour(t time.Time) (start, end int64) {
 	return first * 1e6, last * 1e6
 }
 
-// changes reports whether the clocks change at a bound of a zone. At some only the zone's table ends, in 2038, or a year begins.
+// changes reports whether the clocks change at a bound of a zone. At some bounds only the zone's table ends, in 2038, or a year begins.
 func changes(bound time.Time) bool {
 	_, before := bound.Add(-time.Nanosecond).Zone()
 	_, offset := bound.Zone()
 	return before != offset
 }
 
-// midnight returns the first instant of a date in a zone. Where clocks go forward over midnight that is
-// the change itself; where they go back over it, it is the first of the two midnights. The day may be
-// out of the month's range, as for time.Date.
+// midnight returns the first instant of a date in a zone. If clocks go forward over midnight, that is the
+// instant of the change; if they go back over it, the first of the two midnights. The day may be out of the
+// month's range, as for time.Date.
 func midnight(year int, month time.Month, day int, zone *time.Location) int64 {
 	date := time.Date(year, month, day, 0, 0, 0, 0, time.UTC) // the date's number, whatever the zone
 	is := func(t time.Time) bool {

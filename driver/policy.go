@@ -61,27 +61,27 @@ type Policy struct {
 	Resolution time.Duration
 	// CountRefused charges refused calls too.
 	CountRefused bool
-	// Block keeps out subjects that are refused too often, although there may be room. The zero Block keeps none out.
-	// Only a store that [CanBlock] gets policies with another.
+	// Block blocks subjects that are refused too often, although there may be room. The zero Block blocks none. Only a
+	// store with [CanBlock] gets policies with any other Block.
 	Block Block
 	// Limits are 1 to MaxLimits limits, in the order of an answer's statuses.
 	Limits []Limit
 }
 
-// A Block keeps out a subject that is refused too often. Times are in microseconds.
+// A Block blocks a subject that is refused too often. Times are in microseconds.
 //
 // A store counts the refusals that it decides: of calls that charge, with or without an ID, and of several subjects those whose limits
-// refuse, also when another one is blocked. With the one that makes it Refusals within Window, the subject is blocked for Length: its
-// requests are refused, charge nothing and are not counted, and the answer is [Answer].Blocked. Then counting begins anew. Peeks do not
-// count. Forced requests and [GiveBack] do not either, and a block does not stop them, nor repetitions of a call with an ID. All policies
-// of a key, an algorithm and a resolution that have a Block share it. A reset under any policy of these ends it.
+// refuse, even if another subject is blocked. When it has counted Refusals within Window, it blocks the subject for Length: it refuses the
+// subject's requests, charges and counts nothing, and answers [Answer].Blocked. Then counting begins anew. Peeks, Forced requests and
+// [GiveBack] do not count. A block does not stop Forced requests, GiveBack, and repetitions of a call with an ID. All policies of a key,
+// an algorithm and a resolution that have a Block share one block. A reset under any of these policies ends it.
 type Block struct {
 	Refusals int64 // 1 to 100; zero is no Block
 	Window   int64
 	Length   int64
 }
 
-// Equal reports whether two policies hold a subject to the same: limits in the same order, counted in the same way.
+// Equal reports whether two policies have the same limits, in the same order and counted in the same way.
 func (p *Policy) Equal(q *Policy) bool {
 	if p == q {
 		return true
@@ -90,9 +90,9 @@ func (p *Policy) Equal(q *Policy) bool {
 		slices.EqualFunc(p.Limits, q.Limits, func(l, m Limit) bool { return l.Units == m.Units && l.SameWindow(&m) })
 }
 
-// Bookable reports whether a store can book under the policy. The counts of the approximate algorithms, and the sorted
-// set, do not tell bookings from charges that a clock has gone back behind, a refusal that is charged has no place in a
-// queue, and a subject that may be blocked is not kept waiting.
+// Bookable reports whether a store can book under the policy. The approximate algorithms and the sorted set cannot tell
+// bookings from charges that are later than now because a clock went back. A charged refusal has no place in a queue,
+// and a subject that may be blocked is not kept waiting.
 func (p *Policy) Bookable() bool {
 	return !p.CountRefused && p.Block.Refusals == 0 && (p.Algorithm == SlidingLog || p.Algorithm == SlidingBuckets)
 }

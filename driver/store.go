@@ -1,9 +1,9 @@
-// Package driver is what a store implements, and what it gets and returns. Programs that only limit calls
-// need the packages sash and a store; authors of stores and of decorators need this one.
+// Package driver defines what a store implements, receives and returns. Programs that only limit calls
+// need package sash and a store; authors of stores and of decorators need this one.
 //
-// A store has one method that decides, Do. It gets a [Batch] of operations on subjects, and writes the answers into it. What a
-// store can do is a set of bits, [Powers]. A decorator is a store over a store. It embeds a [Passthrough], and handles an
-// operation by what it may charge ([Op.MayCharge]) and what it did charge ([Batch.Charged]), not by its kind:
+// A store has one method that decides, Do. It receives a [Batch] of operations on subjects, and writes the answers into it. A
+// set of bits, [Powers], says what a store can do. A decorator is a store over a store. It embeds a [Passthrough], and handles
+// an operation by what it may charge ([Op.MayCharge]) and what it has charged ([Batch.Charged]), not by its kind:
 //
 //	type logged struct{ driver.Passthrough }
 //
@@ -29,14 +29,14 @@ import (
 // A Store carries out operations on subjects. Implementations are safe for concurrent use.
 type Store interface {
 	// Do carries out the operations of a batch, and sets their answers: see [Batch]. A batch of one operation is one atomic
-	// step, and one round trip where there is a network. Do returns the context's error when it ends first, [ErrUnsupported] for what is
-	// not in Powers, and [ErrApart] for several operations without CanAll or CanAny. After any other error operations may have been
-	// carried out; a store never repeats one that may have been.
+	// step, and one round trip where there is a network. Do returns the context's error if the context ends first, [ErrUnsupported] for
+	// an operation that needs other Powers, and [ErrApart] for several operations without CanAll or CanAny. After any other error,
+	// operations may have been carried out. A store never repeats an operation that may have been.
 	//
 	// The caller may use the batch and its operations again as soon as Do has returned. So a store that goes on in the background
 	// works on a [Batch.Clone].
 	Do(ctx context.Context, b *Batch) error
-	// Powers returns what the store, with every store behind it, can do besides charging one subject. They do not change.
+	// Powers returns what the store, with every store behind it, can do besides charging one subject. The set does not change.
 	Powers() Powers
 }
 
@@ -56,23 +56,23 @@ const (
 	CanExtend                    // [Extend]
 	CanForget                    // [Forget]
 	CanCool                      // [Cool]
-	// Substitutes says that a store answers in place of the one behind it, differently for each call. A decorator that requests one
-	// decision for several calls, or units to spend later, cannot use such an answer: put it behind that store, not in front of it.
+	// Substitutes says that a store answers in place of the store behind it, and differently for each call. A decorator that requests
+	// one decision for several calls, or units to spend later, cannot use such an answer. Put it behind such a store, not in front.
 	Substitutes
 )
 
-// A Witness is a store that knows for how long it waits for its servers. What a call waits for besides is in this process.
+// A Witness is a store that knows for how long it has waited for its servers. Any other wait of a call is in this process.
 type Witness interface {
-	// Waits returns for how long the oldest call has been on its way to the servers or back; 0 if there is none. It must not block.
+	// Waits returns for how long the oldest call has been on its way to the servers or back, or 0 if no call is. It must not block.
 	Waits() time.Duration
-	// Silent names the servers that have owed an answer for at least d, or have no connection, in words, or returns "". It must not block.
+	// Silent names, in words, the servers that have owed an answer for at least d or have no connection, or returns "". It must not block.
 	Silent(d time.Duration) string
 }
 
-// maxDecorators bounds a chain of decorators, in which a store that unwraps to itself would be endless.
+// maxDecorators bounds a chain of decorators, which would be endless if a store unwraps to itself.
 const maxDecorators = 64
 
-// Behind returns the first of a store and those behind it that is a T, such as a [Witness].
+// Behind returns the first store that is a T, such as a [Witness], among a store and the stores behind it.
 func Behind[T any](store Store) (found T, ok bool) {
 	for range maxDecorators {
 		if found, ok = store.(T); ok {
@@ -90,7 +90,7 @@ func Behind[T any](store Store) (found T, ok bool) {
 // A Passthrough passes everything on to the store behind it. Embed it in a decorator, and define only the methods that differ.
 type Passthrough struct{ Store }
 
-// Unwrap returns the store behind it. [Behind] finds what a decorator with this method does not offer itself.
+// Unwrap returns the store behind. Through this method [Behind] finds what a decorator does not offer itself.
 func (p Passthrough) Unwrap() Store { return p.Store }
 
 // Nil reports whether a value is nil, or holds a nil pointer, function or the like: an argument that was never set.
@@ -110,14 +110,14 @@ var (
 	// ErrUnsupported means that the store does not have the power that the operation needs.
 	ErrUnsupported = errors.New("sash: not supported by this store")
 	// ErrApart means that a store cannot carry out a batch in one step, because the subjects live in different places, such
-	// as slots of a Redis Cluster, and that nothing was charged. A limiter then decides them one by one.
+	// as slots of a Redis Cluster. Nothing was charged. A limiter then decides the subjects one by one.
 	ErrApart = errors.New("sash: the subjects live in different places of the store")
-	// ErrRejected means that the store works and cannot decide this call, as where what it holds under the key was not written by it. A
-	// decorator passes the error on, and it says nothing about other calls. Repeating the call does not help, unless the error says so.
+	// ErrRejected means that the store works but cannot decide this call, for example because another program wrote the key. The error
+	// says nothing about other calls, and decorators pass it on. Repeating the call does not help, unless the error says so.
 	ErrRejected = errors.New("sash: the store works and rejects this call")
 )
 
-// Bounds that limiters check before they ask a store.
+// Bounds that limiters check before they call a store.
 const (
 	// MaxKeyLength is the most bytes of a key.
 	MaxKeyLength = 512

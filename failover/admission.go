@@ -15,14 +15,14 @@ const (
 	longestWait = time.Second // for a turn, while the store answers, unless the budget can last longer
 )
 
-// An admission bounds how many calls are at a part of the store, and lets clients have the places in turn.
+// An admission bounds how many calls are at a part of the store, and gives clients the places in turn.
 //
 //	caller --> waits in this process, in turn with other clients --> at the store --> answered
 //	             overload beyond the longest wait                     the budget
 //
-// Only the time at the store says something about the store, so budget and breaker know no other. The limit grows while all places are
-// taken and answers take little longer than the fastest one. It shrinks by a quarter when one takes longer by a part of the time that the
-// budget leaves. So calls queue in this process, where clients have turns, and not at the store.
+// The budget and the breaker measure only the time at the store, because only that time shows how the store is doing. The limit grows
+// while all places are taken and answers take little longer than the fastest one. It shrinks by a quarter when an answer takes much longer
+// than that, measured against the budget. So calls queue in this process, where clients have turns, and not at the store.
 type admission struct {
 	g  *guard // of all parts
 	of *breaker
@@ -65,13 +65,13 @@ func (a *admission) init(of *breaker, g *guard) {
 	a.fastest = [2]time.Duration{slowest(g.budget), slowest(g.budget)}
 }
 
-// slowest returns the slowest answer after which a budget leaves some time for others.
+// slowest returns the slowest answer that leaves a part of the budget.
 func slowest(budget time.Duration) time.Duration { return budget * 7 / 8 }
 
 type clientKey struct{}
 
-// WithClient returns a context for calls of a client, such as a tenant. While calls wait in this process, clients have turns,
-// so that one with many calls does not delay the others. Calls without a client are one client together.
+// WithClient returns a context for calls of a client, such as a tenant. While calls wait in this process, clients take turns,
+// so that a client with many calls does not delay the others. All calls without a client count as one client.
 func WithClient(ctx context.Context, client string) context.Context {
 	return context.WithValue(ctx, clientKey{}, client)
 }
@@ -207,7 +207,7 @@ func (a *admission) follow(began, now time.Time, answered, fromStore bool) {
 	}
 }
 
-// admit gives free places to calls that wait, one of each client in turn. The caller holds mu.
+// admit gives free places to waiting calls, one for each client in turn. The caller holds mu.
 func (a *admission) admit() {
 	for len(a.turns) > 0 && a.take() {
 		q := a.turns[0]

@@ -17,7 +17,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// fromStore reports whether the store itself carried out a batch, which shows that it works. A cache before it may have answered.
+// fromStore reports whether the store itself carried out a batch, which shows that it works. A cache in front of it may have answered.
 func fromStore(b *driver.Batch) bool {
 	op := &b.Ops[b.Chosen]
 	return op.Kind != driver.Charge || op.Answer.Source == driver.FromStore
@@ -236,7 +236,7 @@ func (g *guard) judge(b *breaker, a *attempt, t ticket, w *watch) outcome {
 	return outcome{err: &sash.StoreError{Err: err}, failed: true, kind: kind, pending: a}
 }
 
-// budgetError returns ErrBudget, with the servers that are silent. One that answers every call has owed none for half of the budget.
+// budgetError returns ErrBudget with the names of silent servers: those that have owed an answer for at least half of the budget.
 func (g *guard) budgetError() error {
 	if g.witness != nil {
 		if servers := g.witness.Silent(g.budget / 2); servers != "" {
@@ -252,9 +252,9 @@ func answers(err error) bool {
 	return slices.ContainsFunc(about, func(about error) bool { return errors.Is(err, about) })
 }
 
-// counts reports whether an error shows that the store does not work, which takes it down. The list is closed: there was no
-// answer in time, a connection failed, the store's package says that it decided nothing or is misconfigured, or the store
-// says that it is unavailable. Any other error is about its call, however often that is repeated.
+// counts reports whether an error shows that the store does not work, and so counts towards taking it down. The list is closed:
+// no answer came in time, a connection failed, the store's package says that the store decided nothing or is misconfigured, or
+// the store says that it is unavailable. Any other error is about its call, however often the call is repeated.
 func counts(err error, kind Kind) bool {
 	if kind == Unsent || kind == Misconfigured {
 		return true
@@ -285,7 +285,7 @@ func (g *guard) report(err error, kind Kind) {
 	}
 }
 
-// safely calls a function of the user and drops a panic: it can run in a goroutine that no caller is on.
+// safely calls a function of the user and drops a panic, which no caller may be able to recover.
 func safely(f func()) {
 	defer func() { _ = recover() }()
 	f()

@@ -10,14 +10,14 @@ import (
 
 // Bounds of the backlogs of all parts together.
 const (
-	mostAccounts = 10_000  // the units of further accounts are lost, and counted
-	mostSettled  = 100_000 // IDs of settlements; what further settlements change is doubtful, and counted
+	mostAccounts = 10_000  // the units of further accounts count as lost
+	mostSettled  = 100_000 // IDs of settlements; the changes of further settlements count as doubtful
 )
 
-// visits is how many accounts are visited for one that can be forgotten, while a caller waits.
+// visits is how many accounts a full backlog examines, while a caller waits, to find one that it can drop.
 const visits = 100
 
-// A ledger counts what the backlogs of all parts hold, and what became of it.
+// A ledger counts the accounts in the backlogs of all parts, and the units by their outcome.
 type ledger struct {
 	mostAccounts int64
 	accounts     atomic.Int64
@@ -25,10 +25,10 @@ type ledger struct {
 	written, lost, doubtful atomic.Int64 // units
 }
 
-// A backlog holds the local admissions on one part of the store that are waiting to be written to it. A charge is
+// A backlog holds the local admissions on one part of the store that wait to be written to that part. A charge is
 // dropped once it has left every window, because then the store would not count it either. A booking is written when it
-// starts: the store charges as of now, and a queue that is written at once would fill one window and be missing in those
-// that follow. While a backlog is not empty, one goroutine writes it.
+// starts: the store charges as of now, so a queue of bookings written at once would fill one window and be missing from
+// the next ones. While a backlog is not empty, one goroutine writes it.
 type backlog struct {
 	*ledger
 	write func(done chan<- struct{}) // writes the debts, and closes done at its end
@@ -36,12 +36,12 @@ type backlog struct {
 	mostSettled int
 
 	mu      sync.Mutex
-	debts   map[account]*debt  // guarded by mu: those that wait
-	sent    map[*debt]struct{} // guarded by mu: one write, and calls, of which MaxInFlight are under way
+	debts   map[account]*debt  // guarded by mu: the debts that wait
+	sent    map[*debt]struct{} // guarded by mu: the debt being written, and those of calls in flight
 	done    chan struct{}      // guarded by mu: closed when write has ended; nil if it does not run
-	closed  bool               // guarded by mu: what is admitted from now on is lost
-	settled map[string]int64   // guarded by mu: by ID of a settlement that was applied, when its charge leaves
-	swept   time.Time          // guarded by mu: when settled was last searched for what has left
+	closed  bool               // guarded by mu: later local admissions are lost
+	settled map[string]int64   // guarded by mu: for each applied settlement's ID, when its charge leaves
+	swept   time.Time          // guarded by mu: when settled was last cleared of charges that have left
 }
 
 func newBacklog(l *ledger, mostSettled int) backlog {
@@ -51,8 +51,8 @@ func newBacklog(l *ledger, mostSettled int) backlog {
 	}
 }
 
-// An account is a subject under some limits, or one call on it with an ID. Other limits have another account, because a
-// charge is written under the limits that admitted it: under a shorter window the store would forget it sooner.
+// An account is a subject under some limits, or one call on a subject with an ID. Each set of limits has its own account,
+// because a charge is written under the limits that admitted it: under a shorter window the store would forget it sooner.
 type account struct {
 	subject
 	limits string // empty for a call with an ID, which is charged once whatever the limits
@@ -80,7 +80,7 @@ func subjectOf(key string, policy *driver.Policy) subject {
 	return subject{key, policy.Algorithm, policy.Resolution}
 }
 
-// add records units that were charged locally at an instant, a delay ahead, of a call with an ID unless that is empty.
+// add records units that a call charged locally at an instant, which lies a delay ahead. The ID may be empty.
 func (b *backlog) add(id string, req driver.Request, at, delay int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,7 +91,7 @@ func (b *backlog) add(id string, req driver.Request, at, delay int64) {
 	b.owe(newDebt(id, req, at, delay))
 }
 
-// owe adds a debt to that of its account, but a call with an ID owes once, and gives up what there is no room for. The caller holds mu.
+// owe adds a debt to its account, or gives the debt up if there is no room. A call with an ID owes once. The caller holds mu.
 func (b *backlog) owe(d *debt) {
 	switch since := b.debts[d.of]; {
 	case len(d.leave) == 0, since != nil && d.of.id != "":
@@ -123,7 +123,7 @@ func (b *backlog) start() {
 	}
 }
 
-// room counts another account, and reports whether there was room for it. Where there is none it visits a few accounts, and
+// room counts another account, and reports whether there was room for it. If there is none, it visits a few accounts and
 // drops those whose charges have all left. The caller holds mu.
 func (b *backlog) room() bool {
 	if b.accounts.Add(1) <= b.mostAccounts {
@@ -151,8 +151,8 @@ func (b *backlog) remove(of account) {
 	b.accounts.Add(-1)
 }
 
-// next returns an account with units that are due, and the policy of its charges. If there is none, the policy is nil,
-// and wait is the time until there is one. If that is zero too, write has to end.
+// next returns an account with units that are due, and the policy of its charges. If no account has any, the policy is nil,
+// and wait is the time until one has. If wait is zero too, no debt is left and write has to end.
 func (b *backlog) next() (of account, policy *driver.Policy, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -177,7 +177,7 @@ func (b *backlog) next() (of account, policy *driver.Policy, wait time.Duration)
 	return account{}, nil, wait
 }
 
-// hurries reports whether an account's debt is due before it starts: at the end, or if the store forgets its ID. The caller holds mu.
+// hurries reports whether bookings are due before they start: after close, or because the store would forget their ID. The caller holds mu.
 func (b *backlog) hurries(of account) bool { return b.closed || of.id != "" }
 
 // close loses what is admitted from now on, and returns what is closed when write has ended; nil if it does not run.
@@ -207,15 +207,15 @@ func (b *backlog) giveUp(d *debt) {
 	}
 }
 
-// send notes that the store may be charging a debt from now on: it is being written, or is a call that was answered locally before the
-// store did. Settlements find it meanwhile, and Reset comes after it. The caller holds mu.
+// send marks a debt that the store may charge from now on: either the debt is being written, or its call was answered locally before
+// the store answered. Meanwhile settlements find the debt, and a Reset waits for it. The caller holds mu.
 func (b *backlog) send(d *debt) *debt {
 	d.cost, d.over = min(d.units(), driver.MaxUnits), make(chan struct{})
 	b.sent[d] = struct{}{}
 	return d
 }
 
-// claim sends what is due of an account's debt. It returns nil if nothing is any more.
+// claim sends the part of an account's debt that is due. It returns nil if nothing is due any more.
 func (b *backlog) claim(of account) *debt {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -234,7 +234,7 @@ func (b *backlog) claim(of account) *debt {
 	return b.send(due)
 }
 
-// call sends the debt of a call that was admitted locally. One with an ID owes nothing: its account does already.
+// call sends the debt of a call that was admitted locally. For a call with an ID the debt is empty: its account already owes the units.
 func (b *backlog) call(id string, req driver.Request, at, delay int64) *debt {
 	d := newDebt(id, req, at, delay)
 	if id != "" {
@@ -245,15 +245,15 @@ func (b *backlog) call(id string, req driver.Request, at, delay int64) *debt {
 	return b.send(d)
 }
 
-// A fate is what became of a debt that was sent.
+// A fate is the outcome of a debt that was sent.
 type fate uint8
 
 const (
 	charged   fate = iota // by the store
-	uncharged             // and owed as before
-	unknown               // and not charged again
-	repeated              // unknown, and owed under the ID with which it was sent
-	rejected              // and lost
+	uncharged             // still owed
+	unknown               // not charged again
+	repeated              // unknown, and still owed under the ID with which it was sent
+	rejected              // lost
 )
 
 // land records the fate of a debt that was sent, which no settlement finds from now on. What Reset forgot is not owed again.

@@ -38,7 +38,7 @@ const (
 //	                            +------ failure: longer pause ----+
 //
 // The pause doubles with each failed probe, up to longestPause. A probe that never reports counts as failed after the
-// patience, which is as long as a budget can last; no timer runs for it.
+// patience, the longest time that a budget can last. No timer runs for it.
 type breaker struct {
 	blip     time.Duration // for which the store may fail
 	patience time.Duration // the time after which a probe without an answer has failed
@@ -48,8 +48,8 @@ type breaker struct {
 
 	state   atomic.Uint32 // a State; written under mu
 	epoch   atomic.Uint64 // counts the probes; written under mu
-	answers atomic.Int64  // of the store
-	probed  atomic.Int64  // the answers at the last Probe
+	answers atomic.Int64  // counts answers of the store
+	probed  atomic.Int64  // answers at the time of the last Probe
 
 	mu    sync.Mutex
 	run   run           // guarded by mu: failures while Up
@@ -58,15 +58,15 @@ type breaker struct {
 	cause error         // guarded by mu: why calls do not go to the store
 }
 
-// A ticket is the epoch in which a call entered: that of the probe that the call is, or of the last one before it. What calls
-// of an earlier epoch find out is about a store that was another then.
+// A ticket is the epoch in which a call entered. Each probe begins an epoch. The outcome of a call from an earlier epoch says nothing
+// about the store as it is now.
 type ticket uint64
 
 func (b *breaker) init(blip, budget time.Duration, onChange func(State, error)) {
 	b.blip, b.patience, b.onChange, b.random = blip, longest(budget), onChange, rand.Float64
 }
 
-// idle reports whether Probe has to ask: the store is not up, or has not answered since the last Probe.
+// idle reports whether Probe has to call the store, because it is not up or has not answered since the last Probe.
 func (b *breaker) idle() bool {
 	answers := b.answers.Load()
 	return b.probed.Swap(answers) == answers || b.now() != Up
@@ -87,7 +87,7 @@ func (b *breaker) change(f func() bool) {
 
 // enter admits a call to the store, or returns an error that is ErrUnavailable and ErrDown.
 func (b *breaker) enter() (t ticket, err error) {
-	if t = ticket(b.epoch.Load()); b.now() == Up { // in this order: it is not that of a later probe
+	if t = ticket(b.epoch.Load()); b.now() == Up { // in this order, so that the epoch is not that of a later probe
 		return t, nil
 	}
 	b.change(func() bool {
@@ -127,7 +127,7 @@ func (b *breaker) succeed(t ticket) {
 	})
 }
 
-// fail records a failure. lagged says that this process had no processor for a while, so that it may be no failure of the store.
+// fail records a failure. lagged says that this process had no processor for a while, so that the failure may be its own.
 func (b *breaker) fail(t ticket, err error, lagged bool) {
 	b.change(func() bool {
 		down := b.mine(t)
@@ -142,7 +142,7 @@ func (b *breaker) fail(t ticket, err error, lagged bool) {
 	})
 }
 
-// crowd records a call that found no place within its budget. It is a failure if no answer comes between others.
+// crowd records a call that got no place within its budget. That is a failure if the store has failed before and not answered since.
 func (b *breaker) crowd(t ticket) {
 	b.mu.Lock()
 	silent := b.run.failures > 0 && b.answers.Load() == b.run.before
@@ -167,7 +167,7 @@ func (b *breaker) skip(t ticket) {
 	})
 }
 
-// mine reports whether a ticket is that of the current probe. The caller holds mu.
+// mine reports whether a ticket belongs to the current probe. The caller holds mu.
 func (b *breaker) mine(t ticket) bool { return b.now() == Probing && t.of(b) }
 
 func (t ticket) of(b *breaker) bool { return uint64(t) == b.epoch.Load() }
@@ -179,7 +179,7 @@ func (b *breaker) fall(from time.Time) {
 	b.state.Store(uint32(Down))
 }
 
-// ready returns the time until enter admits a call, at least a part of a pause.
+// ready returns the time until enter admits a call, but at least half of a pause.
 func (b *breaker) ready(pause time.Duration) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -203,7 +203,7 @@ func (g *guard) divide(o *Options) {
 	onChange := o.OnChange
 	if onChange != nil && n > 1 {
 		onChange = func(_ State, why error) {
-			now, cause := g.now() // this part may be back, and another one not
+			now, cause := g.now() // this part may be back while another is not
 			if cause = cmp.Or(why, cause); cause == nil || now == Up {
 				now, cause = Up, nil
 			}
@@ -246,28 +246,28 @@ func (g *guard) now() (now State, cause error) {
 
 const (
 	fewestFailures = 5           // in all
-	fewestCalls    = 20          // of a run of which a half counts
-	longestRun     = time.Second // with answers in between
-	blipsIfLagged  = 5           // for a failure while this process lagged
+	fewestCalls    = 20          // in a run with answers, of which half must fail
+	longestRun     = time.Second // if there are answers in between
+	blipsIfLagged  = 5           // the length of Blip for a failure while this process lagged
 )
 
-// A run is failures that may take the store down. It begins with a failure and lasts a second, or until the next answer if
-// that takes longer. The store goes down at the failure of a run that is
+// A run is a series of failures that may take the store down. It begins with a failure and lasts a second, or until the next
+// answer if that takes longer. The store goes down at the failure of a run that is
 //
 //   - at least the fifth, and at least Blip after the first, and
 //   - either the store gave no answer in the run, or the run has at least 20 calls and at least half of them failed.
 //
-// So a store that hangs is down Budget + Blip after it began to, and at the fifth call if calls are fewer than that. A store that stalls
-// for less stays up, and the failure mode answers only the calls that were late. If this process had no processor for a fifth of the
-// budget or longer, the failure may be its own, and Blip is five times as long. The first run of a store that has come back needs no
-// Blip: it begins with the answer to the probe.
+// So a store is down Budget + Blip after it began to hang, or at the fifth call if that comes later. A store that stalls for less time
+// stays up, and the failure mode answers only the calls that were late. If this process had no processor for a fifth of the budget or
+// longer, the failure may be its own, and Blip is five times as long. The first run of a store that has come back needs no Blip: it
+// begins with the answer to the probe.
 type run struct {
 	failures int64
 	began    time.Time
 	before   int64 // answers of the store before the run
 }
 
-// fail adds a failure and reports whether it takes the store down. answers are all of the store, and lagged that this process lagged.
+// fail adds a failure and reports whether it takes the store down. answers counts all answers of the store.
 func (r *run) fail(blip time.Duration, now time.Time, answers int64, lagged bool) bool {
 	if r.began.IsZero() || answers > r.before && now.Sub(r.began) > longestRun {
 		*r = run{began: now, before: answers}
@@ -291,7 +291,7 @@ const (
 	Unknown       Kind = iota // the store failed and may have charged the call
 	Unsent                    // the store failed and did not charge the call
 	Misconfigured             // the store rejected the call, such as for a wrong password, and did not charge it
-	Rejected                  // the store works and rejected only this call: no failure, and no failure mode answers
+	Rejected                  // the store works and rejected only this call; no failure mode answers
 )
 
 // String returns "unknown", "unsent", "misconfigured" or "rejected".
@@ -299,11 +299,11 @@ func (k Kind) String() string {
 	return [...]string{Unknown: "unknown", Unsent: "unsent", Misconfigured: "misconfigured", Rejected: "rejected"}[k]
 }
 
-// ClassifyBy returns an Options.Classify that asks a store's package about its errors. For Redis:
+// ClassifyBy returns an Options.Classify made of two functions of a store's package. For Redis:
 //
 //	Classify: failover.ClassifyBy(redisstore.Uncharged, redisstore.Misconfigured),
 //
-// An error that is not uncharged is Unknown, also if it is misconfigured: the permission for the second write of a script can be missing.
+// An error that is not uncharged is Unknown, even if it is misconfigured: a script may lack the permission for its second write only.
 func ClassifyBy(uncharged, misconfigured func(error) bool) func(error) Kind {
 	return func(err error) Kind {
 		switch {

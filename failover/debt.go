@@ -11,7 +11,7 @@ import (
 
 func (s *Store) settleLocally(ctx context.Context, set driver.Settlement) error {
 	if s.local == nil {
-		return nil // the answer came from another store
+		return nil // the charge was made by another store
 	}
 	here := set
 	here.Policy = s.local.share(set.Policy).policy
@@ -22,9 +22,9 @@ func (s *Store) settleLocally(ctx context.Context, set driver.Settlement) error 
 	return nil
 }
 
-// forget forgets the subject locally at once. The error is nil if the store has forgotten it too, after everything that this
-// process admitted locally before and that the store may be working on. Only a request that the network delivers after its call
-// has ended can still be charged later.
+// forget forgets the subject locally at once, and then in the store, after every local admission that the store may be working
+// on. The error is nil if both have forgotten it. Only a request that the network delivers after its call has ended can still be
+// charged later.
 func (s *Store) forget(ctx context.Context, b *driver.Batch) error {
 	var before []<-chan struct{}
 	if op := b.Ops[0]; s.local != nil {
@@ -36,8 +36,8 @@ func (s *Store) forget(ctx context.Context, b *driver.Batch) error {
 	return s.pass(ctx, b, before)
 }
 
-// correct applies the settlement of a local charge that is waiting, once for each ID. If the charge is not waiting any
-// more, or there is no room for another ID, the difference is doubtful.
+// correct applies a settlement to a local charge that waits, once for each ID. If the charge does not wait any more, or
+// there is no room for another ID, the difference is doubtful.
 func (b *backlog) correct(set driver.Settlement) {
 	req, more := set.Request, set.Units-set.Cost
 	leaves := end(req.Policy, set.At)
@@ -55,10 +55,10 @@ func (b *backlog) correct(set driver.Settlement) {
 		return
 	}
 	c.units = max(0, c.units+more)
-	d.moved += max(more, -more) // counts if it has been sent
+	d.moved += max(more, -more) // counts only if the debt has been sent
 }
 
-// remember notes that a settlement was applied, until its charge has left, and reports whether there was room. The caller holds mu.
+// remember keeps the ID of an applied settlement until its charge has left, and reports whether there was room. The caller holds mu.
 func (b *backlog) remember(id string, leaves int64) bool {
 	if now := time.Now(); len(b.settled) >= b.mostSettled && now.Sub(b.swept) > time.Second {
 		b.swept = now
@@ -71,7 +71,7 @@ func (b *backlog) remember(id string, leaves int64) bool {
 	return true
 }
 
-// find returns the charge of an account that was made at an instant and leaves at another, and its debt. The caller holds mu.
+// find returns the charge that an account made at one instant and that leaves at another, with its debt. The caller holds mu.
 func (b *backlog) find(of account, at, leaves int64) (*charge, *debt) {
 	for d := range b.sent {
 		if c := d.leave[leaves]; d.of.subject == of.subject && d.of.limits == of.limits && c.has(at) {
@@ -84,7 +84,7 @@ func (b *backlog) find(of account, at, leaves int64) (*charge, *debt) {
 	return nil, nil
 }
 
-// forget drops a subject under all limits, with the calls that have an ID. It returns what is closed when the store cannot charge them.
+// forget drops a subject's debts under all limits and IDs. It returns a channel for each debt in sent, closed when that is over.
 func (b *backlog) forget(key string, policy *driver.Policy) (over []<-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,10 +105,10 @@ func (b *backlog) forget(key string, policy *driver.Policy) (over []<-chan struc
 
 const (
 	steps    = 8   // parts of the longest window; charges that leave in the same part are added up
-	mostEnds = 512 // ends of a debt; only bookings, and a local clock that jumps or runs ahead, need more than a few
+	mostEnds = 512 // ends of a debt; only bookings and a local clock that jumps or runs ahead need more than a few
 )
 
-// A debt is the local charges of one account, by the instant in microseconds at which they have left, where settlements find them.
+// A debt is the local charges of one account. Settlements find a charge by the instant in microseconds at which it leaves.
 type debt struct {
 	of     account
 	policy *driver.Policy // of the charges
@@ -116,14 +116,14 @@ type debt struct {
 	began  int64 // when the account's ID was first sent to the store; 0 is never
 
 	// Of a debt that was sent, guarded by the backlog's mu.
-	id        string        // with which
+	id        string        // the ID with which it was sent
 	cost      int64         // the units that the store may charge
 	over      chan struct{} // closed when the store cannot charge them any more
-	moved     int64         // by how much settlements changed it meanwhile
+	moved     int64         // the units by which settlements changed it meanwhile
 	forgotten bool          // by Reset
 }
 
-// newDebt returns the debt of a call that was charged locally at an instant, a delay ahead, in microseconds.
+// newDebt returns the debt of a call that was charged locally at an instant, which lies a delay ahead, both in microseconds.
 func newDebt(id string, req driver.Request, at, delay int64) *debt {
 	c := &charge{units: req.Cost, first: at, last: at}
 	if delay > 0 {
@@ -134,15 +134,15 @@ func newDebt(id string, req driver.Request, at, delay int64) *debt {
 
 type charge struct {
 	units  int64
-	starts time.Time // when the first of them starts; zero if it has. The local clock may jump, this one does not
-	first  int64     // the instant of the first of them
-	last   int64     // and of the last
+	starts time.Time // when the first of its calls starts, on a clock that does not jump; zero if it has started
+	first  int64     // the instant of its first call
+	last   int64     // the instant of its last call
 }
 
-// has reports whether a charge of an instant can be part of this one, which may be nil.
+// has reports whether a charge made at an instant can be part of this one. A nil charge has none.
 func (c *charge) has(at int64) bool { return c != nil && c.first <= at && at <= c.last }
 
-// end returns the instant from which no limit counts a charge any more. For sliding windows it is rounded up to a part
+// end returns the instant from which no limit counts a charge any more. For sliding windows it is rounded up to an eighth
 // of the longest window; the end of a calendar period is exact.
 func end(policy *driver.Policy, at int64) (last int64) {
 	step := max(1, policy.Longest()/steps)
@@ -179,7 +179,7 @@ func (d *debt) drop() {
 	maps.DeleteFunc(d.leave, func(end int64, _ *charge) bool { return end <= now })
 }
 
-// due returns the time until the first call starts that the debt owes units of, and whether it owes any.
+// due returns the time until the first call with owed units starts, and whether the debt owes any units.
 func (d *debt) due() (in time.Duration, owes bool) {
 	for _, c := range d.leave {
 		if ahead := time.Until(c.starts); c.units > 0 && (!owes || ahead < in) {

@@ -9,16 +9,16 @@ import (
 	"example.com/sash/internal/apart"
 )
 
-// Do implements [driver.Store]. While the store is unavailable, the failure mode answers charges: of several subjects the
-// strictest mode counts. Any other operation is an error in every mode then.
+// Do implements [driver.Store]. While the store is unavailable, the failure mode answers charges: for several subjects, the
+// strictest mode counts. Any other operation is then an error in every mode.
 //
-// Mode Local remembers the ID of a call too: it charges the call locally once, and writes it to the store with the ID later. So a call
-// that is repeated after a failure is charged to the store once, wherever it was admitted, and it is never [Stats.Doubtful] if the
-// store is back within [driver.RepeatTime]. Mode Open ignores IDs. A repeated call is decided anew while the store is unavailable if it
-// costs more than this process's share or another process received it first, and by the store if it refused the write.
+// Mode Local remembers the ID of a call too: it charges the call locally once, and later writes it to the store with the ID. So a call
+// that is repeated after a failure is charged to the store once, wherever it was admitted, and is never [Stats.Doubtful] if the store
+// is back within [driver.RepeatTime]. Mode Open ignores IDs. While the store is unavailable, a repeated call is decided anew if it costs
+// more than this process's share or another process received it first. If the store refused the write, it decides the call anew.
 //
-// Of several subjects of which one is chosen, the failure mode answers for one after the other, until it admits one now: it does not
-// compare their room. If the store has charged another subject by then, that charge stays.
+// In mode [driver.Any], the failure mode answers for one subject after the other, until it admits one now. It does not compare their
+// room. If the store has charged another subject by then, that charge stays.
 func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 	op := &b.Ops[0]
 	switch {
@@ -41,14 +41,14 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 	return s.decide(ctx, b)
 }
 
-// A recaller is a cache: it knows some answers already, such as refusals that still hold.
+// A recaller is a cache that knows some answers already, such as refusals that still hold.
 type recaller interface {
 	// Recall sets the answer that Do would give without asking another store, or returns false if there is none. It does not block.
 	Recall(op *driver.Op) bool
 }
 
-// recall sets an answer that the store knows already while it is up: such a call needs no goroutine, no place among those under
-// way, and no time. A panic of the store is left to the call itself.
+// recall sets an answer that the store already knows, if the store is up. Such a call needs no goroutine, no place among the calls
+// in flight, and no time. If the store panics, recall returns false, and the call itself meets the panic.
 func (s *Store) recall(ctx context.Context, op *driver.Op) (ok bool) {
 	cache, ok := s.store.(recaller)
 	if !ok || ctx.Err() != nil || s.part(op.Request).now() != Up {
@@ -62,7 +62,7 @@ func (s *Store) recall(ctx context.Context, op *driver.Op) (ok bool) {
 	return cache.Recall(op)
 }
 
-// pass has the store carry out a batch that it does not answer in its place, once some channels are closed.
+// pass has the store carry out a batch that no failure mode answers, once the channels of after are closed.
 func (s *Store) pass(ctx context.Context, b *driver.Batch, after []<-chan struct{}) error {
 	out := s.ask(ctx, question{breaker: s.part(b.Ops[0].Request), patience: s.budget, batch: b.Clone(), after: after})
 	if out.err != nil { // the store may still be at it
@@ -82,7 +82,7 @@ func (s *Store) decide(ctx context.Context, b *driver.Batch) error {
 		return s.choose(ctx, b, &out)
 	case out.failed:
 		owed, err := s.instead(ctx, b, &out)
-		if op.ID == "" { // a call with an ID may be repeated, and then gets its place
+		if op.ID == "" { // a call with an ID may be repeated, and then gets its booking
 			s.forgo(ctx, &out, owed)
 		}
 		return err
@@ -109,7 +109,7 @@ func (s *Store) choose(ctx context.Context, b *driver.Batch, out *outcome) error
 	soonest := 0
 	for i := range b.Ops {
 		answer := &b.Ops[i].Answer
-		if err := try(i, min(b.Ops[i].Within, 1)); err != nil || answer.Allowed() { // now: the next may have room
+		if err := try(i, min(b.Ops[i].Within, 1)); err != nil || answer.Allowed() { // only now: the next subject may have room
 			return err
 		}
 		if answer.Retry() < b.Ops[soonest].Answer.Retry() {
@@ -123,7 +123,7 @@ func (s *Store) choose(ctx context.Context, b *driver.Batch, out *outcome) error
 	return nil
 }
 
-// instead answers charges in place of the store. It returns those that were charged locally, at what they cost: the store is owed them.
+// instead answers charges in place of the store. It returns the charges that were made locally and are owed to the store, at their cost.
 func (s *Store) instead(ctx context.Context, b *driver.Batch, out *outcome) (owed []driver.Op, err error) {
 	if err = s.answer(ctx, b.Ops, out.err); err != nil {
 		return nil, err
@@ -137,8 +137,8 @@ func (s *Store) instead(ctx context.Context, b *driver.Batch, out *outcome) (owe
 	return owed, nil
 }
 
-// forgo gives back what the store books after the failure mode has answered otherwise: no caller knows of that place, and
-// those behind it would wait for nothing. A place that is owed is charged locally, too.
+// forgo gives back bookings that the store makes after the failure mode has answered: no caller uses such a place, and the
+// callers behind it would wait for nothing. It keeps the bookings in owed, because they were also made locally.
 func (s *Store) forgo(ctx context.Context, out *outcome, owed []driver.Op) {
 	if out.pending == nil {
 		return
@@ -155,17 +155,17 @@ func (s *Store) forgo(ctx context.Context, out *outcome, owed []driver.Op) {
 	})
 }
 
-// corrects reports whether an operation is about a charge that was made before, where its Source says.
+// corrects reports whether an operation corrects an earlier charge. Its Source says where that charge was made.
 func corrects(op *driver.Op) bool { return op.Kind == driver.Settle || op.Kind == driver.Extend }
 
 func at(ops []driver.Op, key string) int {
 	return slices.IndexFunc(ops, func(op driver.Op) bool { return op.Key == key })
 }
 
-// correct has charges corrected where they were made. Mode Open charged nothing, so there is nothing to correct. A charge that
-// this process made in the store's place cannot be extended, because it may be on its way to the store.
+// correct corrects charges where they were made. Mode Open charged nothing, so there is nothing to correct. A charge that this
+// process made in the store's place cannot be extended, because it may be on its way to the store.
 //
-// Units that are given back stay charged in this process's share, which does not know which charge they were.
+// Units given back to the store stay charged in this process's share, which does not know which of its charges they belong to.
 func (s *Store) correct(ctx context.Context, b *driver.Batch) error {
 	first := &b.Ops[0]
 	if slices.ContainsFunc(b.Ops, func(op driver.Op) bool {

@@ -29,39 +29,39 @@ type Options struct {
 	// with its highest cost. Zero is no ceiling.
 	OpenPerSecond int64
 	// Budget is the most time that a call waits for the store, from its turn on. Zero is DefaultBudget. It should be shorter than the
-	// deadlines of callers: a caller whose deadline comes first gets the error of its context. It is time in which this process runs, so
-	// that a reply that is there is read, but lasts ten times its length at most, and no more than a second longer. A call that is ready
-	// to wait for its turn, such as [sash.Limiter.Wait], has 20 times as long, and a hundred times while the store answers others, but no
-	// longer than it is ready to wait.
+	// deadlines of callers: a caller whose deadline comes first gets the error of its context. Only time in which this process
+	// runs counts, because it may still have to read a reply. So a budget can last ten times its length, but at most a second longer.
+	// A call that is ready to wait, such as [sash.Limiter.Wait], has 20 budgets, and 100 while the store answers other calls, but never
+	// more than the time that it is ready to wait.
 	Budget time.Duration
-	// MaxInFlight is the most calls that all parts of the store work on at once, with those whose callers have left. Further calls
-	// wait for their turn, and fewer are admitted when the store answers slowly. Zero is DefaultMaxInFlight.
+	// MaxInFlight is the most calls that all parts of the store work on at once, including calls whose callers have left. Further
+	// calls wait for their turn. While the store answers slowly, it gets fewer calls. Zero is DefaultMaxInFlight.
 	MaxInFlight int
-	// Blip is the time for which the store may fail before it counts as down: then five failures take it down, if it
-	// answered nothing meanwhile, or not half of at least 20 calls. Zero is DefaultBlip, in which TCP sends a lost packet
-	// again. It should be longer for a Redis that stalls at each fork of a large data set.
+	// Blip is how long the store may fail before it counts as down. After that, five failures take it down if it answered
+	// nothing meanwhile, or if at least half of 20 calls or more failed. Zero is DefaultBlip, in which TCP resends a lost
+	// packet. Set a longer one for a Redis that stalls at each fork of a large data set.
 	Blip time.Duration
-	// Local decides in mode Local: memstore.New(nil). It must not block, and nothing else may use it. Only mode Local needs it.
+	// Local is the store that decides in mode Local, such as memstore.New(nil). It must not block, and nothing else may use it.
 	Local driver.Store
 	// Instances returns how many processes share the limits. Below 1 means unknown, and then mode Local admits
 	// nothing. Instances is called for every decision and must not block. Nil means 1.
 	Instances func() int
-	// Classify returns the kind of failure of a store's error. Nil takes a failed dial for Unsent and every other error for Unknown, and
-	// what is admitted locally in place of an Unknown call is never charged. So set it for Redis: see ClassifyBy. If the call may have been
-	// charged, the kind must be Unknown even if a setting is wrong. Rejected is for errors that the breaker should ignore, as it does
-	// driver.ErrRejected. Of the Unknown errors it counts those of a connection and sash.ErrUnavailable: any other is about its call.
+	// Classify returns the kind of failure of a store's error. With nil, a failed dial is Unsent and every other error Unknown, and units
+	// admitted locally in place of an Unknown call are never charged. So set it for Redis: see ClassifyBy. If the call may have been
+	// charged, the kind must be Unknown even if a setting is wrong. Rejected is for errors that the breaker should ignore, like
+	// driver.ErrRejected. Of Unknown errors, the breaker counts sash.ErrUnavailable and failed connections; others are about their call.
 	Classify func(error) Kind
 	// Parts is the number of parts of the store that can fail on their own, such as the nodes of a cluster. Zero is one.
-	// Part returns which of them holds a subject, from 0 to Parts-1, and always the same one. Each part has its own
+	// Part returns the part that holds a subject, from 0 to Parts-1, always the same for a subject. Each part has its own
 	// breaker. Part is called for every decision and must not block.
 	Parts int
 	Part  func(key string, policy *driver.Policy) int
 	// OnChange is called when State changes. cause is nil when the store is up. The goroutine of a decision calls it,
 	// so it must not block. Two calls can run at once; State returns the latest state.
 	OnChange func(now State, cause error)
-	// OnError is called with every failure of the store, of which there are few while it is down, and for each call that is Rejected. A
+	// OnError is called with every failure of the store, of which there are few while it is down, and with every Rejected error. A
 	// Misconfigured failure does not go away by itself: report it to an operator. OnError must not block. A panic of OnError, OnChange
-	// or Classify is recovered and dropped; what Classify panics about is Unknown.
+	// or Classify is recovered and dropped. An error about which Classify panics is Unknown.
 	OnError func(err error, kind Kind)
 }
 
@@ -71,7 +71,7 @@ var (
 	// store is a [driver.Witness], as redisstore's is. A client that tries to connect for longer than the budget hides the cause: see
 	// goredisstore.Tune and goredisstore.Greet.
 	ErrBudget = errors.New("failover: no answer within the budget")
-	// ErrBusy means that too many calls were under way while the store was down, or answered none for the whole budget.
+	// ErrBusy means that too many calls were under way while the store was down, or while it answered none for the whole budget.
 	ErrBusy = errors.New("failover: too many calls are under way")
 	// ErrOverload means that the store answers, and that the call has waited in this process, which has more calls than the store answers
 	// in time, for longer than a budget can last. No failure mode answers it. It is sash.ErrUnavailable. Nothing was charged, unless the
@@ -79,30 +79,30 @@ var (
 	ErrOverload error = overload{}
 	// ErrDown means that the store failed before and gets no calls for now.
 	ErrDown = errors.New("failover: the store is down")
-	// ErrCeiling means that mode Open let OpenPerSecond units through already.
+	// ErrCeiling means that mode Open has already let OpenPerSecond units through.
 	ErrCeiling = errors.New("failover: mode open lets no more through in this second")
 )
 
 type overload struct{}
 
-// Error says what to do.
+// Error returns what happened and what to do.
 func (overload) Error() string {
 	return "sash: overload: this process has more calls than the store answers in time: try again in a second"
 }
 
-// Is is of package errors.
+// Is reports that an overload is sash.ErrUnavailable.
 func (overload) Is(target error) bool { return target == sash.ErrUnavailable }
 
-// A Store answers for another store while that is unavailable. It is safe for concurrent use. Only in mode Local it has
-// goroutines of its own, while local admissions are waiting to be written, and something to close: see [Store.Close].
-// It has the powers of the other store; without one the error is [driver.ErrUnsupported].
+// A Store answers for another store while that one is unavailable. It is safe for concurrent use. Only a Store with mode
+// Local has to be closed: see [Store.Close]. It has goroutines of its own while local admissions wait to be written. A Store
+// has the powers of the other store. An operation that needs any other returns [driver.ErrUnsupported].
 type Store struct {
 	*guard
 	modes Modes
 }
 
-// New returns a store that answers for another, which it does not own. A nil opts is the default. New does no I/O, so a process can start
-// while its store is down. The error says which option is wrong. New panics if store is nil.
+// New returns a store that answers for another store, which it does not own. A nil opts is the default. New does no I/O, so a process can
+// start while its store is down. The error says which option is wrong. New panics if store is nil.
 func New(store driver.Store, opts *Options) (*Store, error) {
 	if driver.Nil(store) {
 		panic("failover: New needs a store to answer for, such as goredisstore.New(client, nil)")
@@ -152,10 +152,10 @@ func (s *Store) With(modes Modes) (*Store, error) {
 	return &Store{guard: s.guard, modes: modes}, nil
 }
 
-// Unwrap returns the store that it answers for.
+// Unwrap returns the store behind this one.
 func (s *Store) Unwrap() driver.Store { return s.store }
 
-// Powers implements [driver.Store]: those of the store behind it, but it carries out one operation at a time.
+// Powers implements [driver.Store]. It returns the powers of the store behind, but the Store carries out one operation at a time.
 func (s *Store) Powers() driver.Powers { return s.store.Powers()&^driver.CanEach | driver.Substitutes }
 
 // State returns whether the store is up, down or being probed: Up if every part is up, and Down if any part is down.
@@ -168,19 +168,19 @@ func (s *Store) State() State {
 type Stats struct {
 	// InFlight is the number of calls that the store works on.
 	InFlight int
-	// Backlog is the number of subjects, each under the same limits, and of calls with an ID, whose local charges wait to be written.
+	// Backlog is the number of accounts whose local charges wait to be written: a subject under one set of limits, or a call with an ID.
 	Backlog int
 	// Written counts the units admitted locally that were written to the store later.
 	Written int64
 	// Lost counts the units admitted locally that will never be written: too many subjects, a write that is rejected, or a Store closed.
 	Lost int64
-	// Doubtful counts the units admitted locally that the store may have charged, and that are not charged again: the call had no answer
-	// and no ID, or its ID is too old. It also counts by how much settlements changed local admissions that were not waiting any more, or
-	// when there was no room for the settlement's ID.
+	// Doubtful counts the units admitted locally that the store may have charged already, and that are not charged again: the call had no
+	// answer and no ID, or its ID is too old. It also counts the units by which settlements changed local admissions that no longer waited,
+	// or for which there was no room for the settlement's ID.
 	Doubtful int64
 }
 
-// Stats returns the counts of all stores that were made of one by With.
+// Stats returns the counts of this Store and of all that With made from the same one.
 func (s *Store) Stats() Stats {
 	stats := Stats{InFlight: int(s.inFlight.Load())}
 	if l := s.local; l != nil {
@@ -190,7 +190,7 @@ func (s *Store) Stats() Stats {
 	return stats
 }
 
-// A guard is the state that all stores made of one by With share.
+// A guard is the state that a Store shares with all that With made from it.
 type guard struct {
 	store    driver.Store
 	budget   time.Duration
@@ -200,13 +200,13 @@ type guard struct {
 	placed   atomic.Int64 // those of them within their budget
 	heard    atomic.Int64 // when the last answer came, since start
 	start    time.Time
-	most     int       // of them at once
+	most     int       // calls in flight at once
 	breakers []breaker // of each part
 	partOf   func(key string, policy *driver.Policy) int
 	enter    func(*breaker) (ticket, error) // breaker.enter; tests replace it
 	ceiling  *sash.Limiter                  // of mode Open; nil is none
 	woke     func()                         // after every step, for tests
-	witness  driver.Witness                 // for how long the store has waited; nil if it does not know
+	witness  driver.Witness                 // knows how long the store has waited; nil if the store does not
 	keys     func() []string                // probeKeys, once
 	local    *local                         // nil without a local store
 }

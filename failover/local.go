@@ -10,7 +10,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// localPowers are what a store needs that decides in this process, as memstore does.
+// localPowers are the powers that a local store needs, such as memstore has.
 const localPowers = driver.CanAll | driver.CanID | driver.CanSettle | driver.CanForget | driver.CanTake | driver.CanBlock
 
 type local struct {
@@ -18,16 +18,16 @@ type local struct {
 	instances func() int
 	ledger
 	ahead    atomic.Int64    // bookings that wait to be mirrored
-	closed   atomic.Bool     // none is any more
+	closed   atomic.Bool     // no more bookings are mirrored
 	backlogs []backlog       // of each part
-	over     context.Context // ends, by end, when Close does not wait any longer
+	over     context.Context // end ends it when Close does not wait any longer
 	end      context.CancelFunc
 
 	mu     sync.RWMutex
 	shares map[*driver.Policy]*share // guarded by mu: at most mostShares
 }
 
-// mostShares bounds the policies whose share is remembered: a call with limits of its own has a new policy each time.
+// mostShares bounds the policies whose shares are kept, because each call with limits of its own brings a new policy.
 const mostShares = 1024
 
 // A share is one process's part of a policy's limits.
@@ -35,9 +35,9 @@ type share struct {
 	instances int
 	units     []int64        // floor(units / instances) of each limit
 	least     int64          // the smallest of them
-	policy    *driver.Policy // with units for its limits, and 1 instead of 0
+	policy    *driver.Policy // the policy with these units, and 1 instead of 0
 	forced    *driver.Policy // charges whether or not there is room
-	most      int64          // the highest cost for forced
+	most      int64          // the highest cost under forced
 }
 
 func newLocal(store driver.Store, instances func() int, parts int) *local {
@@ -87,7 +87,7 @@ func divide(policy *driver.Policy, instances int) *share {
 		ours.Limits[i].Units = max(1, units)
 	}
 	s.policy, s.forced = &ours, forced(policy)
-	if policy.Algorithm == driver.GCRA { // it counts in parts of a limit, not in units
+	if policy.Algorithm == driver.GCRA { // GCRA counts in fractions of a limit, not in units
 		s.forced, s.most = forced(s.policy), max(1, s.least)
 	}
 	return s
@@ -100,8 +100,8 @@ func forced(policy *driver.Policy) *driver.Policy {
 	return &forced
 }
 
-// mirror charges locally what the store charged, if a mode is Local, and what corrections charge in any mode, since that of the
-// charge may be another: once for each ID, unless that is empty. A booking is charged after its delay.
+// mirror charges locally what the store charged: for charges if a mode is Local, and for corrections in any case, because the
+// charge may have been made under other modes. It charges once for each ID that is not empty, and a booking after its delay.
 func (s *Store) mirror(ctx context.Context, b *driver.Batch) {
 	if s.local == nil {
 		return
@@ -127,12 +127,12 @@ func microseconds(n int64) time.Duration { return time.Duration(n) * time.Micros
 func (l *local) mirror(ctx context.Context, id string, req driver.Request) {
 	s := l.share(req.Policy)
 	req.Cost, req.Policy, req.Within = min(req.Cost, s.most), s.forced, 0
-	// What a full store does not hold starts anew when the mode is local.
+	// If the local store is full, the subject starts anew in mode Local.
 	_ = l.do(ctx, driver.Op{Settlement: driver.Settlement{Request: req, ID: id}})
 }
 
-// decide decides over this process's share, and books over it in order if the local store books. A call that costs more
-// than the share is refused until the store may be called again.
+// decide decides within this process's share, and books within it, in order, if the local store books. A call that costs
+// more than the share is refused until the store may be called again.
 func (l *local) decide(ctx context.Context, ops []driver.Op, cause error, again time.Duration) error {
 	shares := make([]*share, len(ops))
 	asked := driver.Batch{Ops: slices.Clone(ops)}
@@ -169,7 +169,7 @@ func (l *local) do(ctx context.Context, op driver.Op) error {
 	return l.store.Do(ctx, &driver.Batch{Ops: []driver.Op{op}})
 }
 
-// need returns the most units that a request can take of the share, or how many it must.
+// need returns the units that a request needs from the share: its cost, or the most that a partial request can take.
 func (s *share) need(req driver.Request) int64 {
 	if req.Partial {
 		return min(req.Cost, max(1, s.least))
@@ -177,7 +177,7 @@ func (s *share) need(req driver.Request) int64 {
 	return req.Cost
 }
 
-// restate turns the answer over a share to a request of a cost into one over the limits that the caller knows.
+// restate turns the answer to a request under a share into an answer under the limits that the caller knows.
 func (s *share) restate(cost int64, over driver.Answer, again time.Duration) driver.Answer {
 	var statuses [driver.MaxLimits]driver.Status
 	copy(statuses[:], over.Statuses())
@@ -197,8 +197,8 @@ func (s *share) restate(cost int64, over driver.Answer, again time.Duration) dri
 // mostAhead is how many bookings of the store wait to be mirrored. Further ones are mirrored at once.
 const mostAhead = 100_000
 
-// mirrorLater mirrors a booking when it starts. A local store dates charges as of now, so until then it does not count
-// the booking, and a settlement does not change that. Nothing is mirrored after Close.
+// mirrorLater mirrors a booking when it starts. The local store dates charges as of now, so it does not count the booking
+// until then, and a settlement before that has no effect there. Nothing is mirrored after Close.
 func (l *local) mirrorLater(id string, req driver.Request, delay time.Duration) {
 	if l.ahead.Add(1) > mostAhead {
 		delay = 0

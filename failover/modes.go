@@ -29,7 +29,7 @@ func (m Mode) String() string { return [...]string{Closed: "closed", Local: "loc
 
 // A Rule is a mode for calls up to a cost.
 type Rule struct {
-	// MaxCost is the highest cost that the rule is for. Zero is any cost.
+	// MaxCost is the highest cost to which the rule applies. Zero is any cost.
 	MaxCost int64
 	// Mode is how to answer.
 	Mode Mode
@@ -41,9 +41,9 @@ type Rule struct {
 //
 // admits single units, decides locally over costs of up to 20, and returns an error for higher costs.
 type Modes struct {
-	// Rules are ordered by MaxCost. The first with at least the call's cost, 0 for a Peek, counts. Without one the mode is Closed.
+	// Rules are ordered by MaxCost. The first rule whose MaxCost is at least the call's cost (0 for a Peek) counts. Without one, Closed does.
 	Rules []Rule
-	// Guard marks limits that guard a secret, such as a password. No rule may then be Open: attackers could take the store down and guess.
+	// Guard marks limits that guard a secret, such as a password. No rule may then be Open, or attackers could take the store down and guess.
 	Guard bool
 }
 

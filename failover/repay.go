@@ -11,8 +11,8 @@ import (
 	"example.com/sash/driver"
 )
 
-// owe records local admissions, which are written to the store when it is back. While the store may still charge the
-// call itself, owe waits for that in the background; a call with an ID is written all the same, because the store knows it.
+// owe records local admissions, which are written to the store when it is back. While the store may still charge the call
+// itself, owe waits in the background for the outcome. A call with an ID is written in any case: the store charges an ID once.
 func (g *guard) owe(owed []driver.Op, out *outcome) {
 	for _, op := range owed {
 		b := g.owed(op.Key, op.Policy)
@@ -38,8 +38,8 @@ func (g *guard) owe(owed []driver.Op, out *outcome) {
 }
 
 // repay writes the backlog of a part, one account at a time, until it is empty. Each round begins with a pause and a
-// look, and ends with the first failure. So a store that hangs gets no charge whose fate is unknown, and one that
-// rejects only these writes does not get one after the other.
+// look, and ends with the first failure. So a store that hangs gets no charge whose fate is unknown, and a store that
+// rejects only these writes gets one a round.
 func (g *guard) repay(b *backlog, store *breaker, done chan<- struct{}) {
 	defer close(done)
 	pause, works := firstPause, false
@@ -48,7 +48,7 @@ func (g *guard) repay(b *backlog, store *breaker, done chan<- struct{}) {
 		switch {
 		case policy == nil && wait == 0:
 			return
-		case policy == nil: // there may be another debt earlier, or Close
+		case policy == nil: // another debt may become due sooner, or Close be called
 			pause, works = max(time.Millisecond, min(wait, firstPause)), false
 			continue
 		}
@@ -61,7 +61,7 @@ func (g *guard) repay(b *backlog, store *breaker, done chan<- struct{}) {
 	b.abandon()
 }
 
-// rest waits for a pause, and until the breaker lets a call through. It reports false when Close does not wait any longer.
+// rest waits for a pause and until the breaker lets a call through. It reports false once Close does not wait any longer.
 func (g *guard) rest(store *breaker, pause time.Duration) bool {
 	over := g.local.over
 	for wait := store.ready(pause); wait > 0 && over.Err() == nil; wait = store.ready(0) {
@@ -73,11 +73,11 @@ func (g *guard) rest(store *breaker, pause time.Duration) bool {
 	return over.Err() == nil
 }
 
-// pay writes what an account owes, and reports whether the store worked. A write has an ID if the store knows IDs, so one
-// that may have been charged can be repeated. What the store rejects is lost: it would fail again and again.
+// pay writes what an account owes, and reports whether the store worked. A write has an ID if the store remembers IDs, so a
+// write that may have been charged can be repeated. A debt that the store rejects is lost, because it would fail every time.
 func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 	d := b.claim(of)
-	if d == nil { // forgotten, or it has left
+	if d == nil { // it was forgotten, or has left
 		return true
 	}
 	if d.began != 0 && time.Since(time.UnixMicro(d.began)) > driver.RepeatTime-longest(patientBudgets*g.budget) { // the store may have forgotten the ID
@@ -116,7 +116,7 @@ func (g *guard) pay(b *backlog, store *breaker, of account) bool {
 	return !out.failed
 }
 
-// look calls the store for a key without charging anything, and reports whether the store itself answered.
+// look sends the store a call at no cost for a key, and reports whether the store itself answered.
 func (g *guard) look(store *breaker, key string, policy *driver.Policy) bool {
 	req := driver.Request{Key: key, Policy: policy}
 	out := g.single(context.Background(), store, true, driver.Settlement{Request: req})
@@ -129,7 +129,7 @@ func (g *guard) single(ctx context.Context, store *breaker, yields bool, call dr
 	return g.ask(ctx, question{breaker: store, patience: g.budget, yields: yields, batch: b})
 }
 
-// holding returns a policy that charges units whether or not there is room, and even if they are more than a limit has.
+// holding returns a policy that charges units whether or not there is room, even more units than a limit has.
 func holding(policy *driver.Policy, units int64) *driver.Policy {
 	holds := *forced(policy)
 	holds.Limits = slices.Clone(policy.Limits)
@@ -140,9 +140,9 @@ func holding(policy *driver.Policy, units int64) *driver.Policy {
 }
 
 // Close writes the units that were admitted locally and not written yet. It tries until the context ends, and returns within the budget
-// after that, so give it a deadline of a few seconds. What it could not write is lost: it is counted in [Stats], and the error says how
-// much. The store still decides after Close, but what is admitted locally from then on is lost, and this process's share no longer counts
-// bookings of the store. A program that ends without Close loses the backlog.
+// after that, so give it a deadline of a few seconds. Units that it could not write are lost: [Stats] counts them, and the error says how
+// many. The store still decides after Close, but later local admissions are lost, and this process's share no longer counts bookings of
+// the store. A program that ends without Close loses the backlog.
 func (s *Store) Close(ctx context.Context) error {
 	l := s.local
 	if l == nil {

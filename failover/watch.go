@@ -139,11 +139,11 @@ func yield() time.Duration {
 // lagged reports whether this process was late by a fifth of the budget or more, so that a failure may be its own.
 func (w *watch) lagged() bool { return w.lag >= w.g.budget/stepsOfBudget }
 
-// Probe finds out whether the store works when nobody calls it, for a health check or after a start. It asks each part that no call has
-// reached since the last Probe, as a caller's Allow would, because a store that cannot write still answers Peek: State, Stats, OnChange
-// and OnError follow. It charges subjects of its own, whose windows last a second. It asks a part that fails again until that has
-// answered or is down, which takes Budget + Blip, or longer while this process is late, and a part that is down once its pause is over.
-// The error is that of a part that does not work, or the context's. Call it every second or so; calls may overlap.
+// Probe finds out whether the store works when nobody calls it, for a health check or after a start. It calls each part that no call has
+// reached since the last Probe, and updates State, Stats, OnChange and OnError. Like a caller's Allow it charges, because a store that
+// cannot write still answers Peek. The subjects are its own, with windows of a second. It calls a failing part until the part answers or
+// is down, which takes Budget + Blip, or longer while this process is late. It calls a part that is down once the pause is over. The
+// error is that of a part that does not work, or the context's. Call Probe every second or so; calls may overlap.
 func (s *Store) Probe(ctx context.Context) error {
 	errs := make([]error, len(s.breakers))
 	var group sync.WaitGroup
@@ -156,7 +156,7 @@ func (s *Store) Probe(ctx context.Context) error {
 	return cmp.Or(errs...)
 }
 
-// probe asks a part until its state is certain: as many calls at a time as take a store down, one after the other within Blip.
+// probe calls a part until its state is certain. It makes as many calls at a time as take a store down, in sequence within Blip.
 func (s *Store) probe(ctx context.Context, b *breaker, key string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -193,10 +193,10 @@ func (s *Store) probe(ctx context.Context, b *breaker, key string) error {
 	return err
 }
 
-// probed is the policy of probes. It refuses none, so that each of them writes, and no cache answers it.
+// probed is the policy of probes. It never refuses, so that every probe writes and no cache answers it.
 var probed = &driver.Policy{Limits: []driver.Limit{{Units: 1e9, Window: int64(time.Second / time.Microsecond)}}}
 
-// probeKeys returns a subject of each part, or "" for a part that has none of many.
+// probeKeys returns a key in each part, or "" for a part in which none of many keys lies.
 func (g *guard) probeKeys() []string {
 	keys := make([]string, len(g.breakers))
 	for i, left := 0, len(keys); left > 0 && i < 1000*len(keys); i++ {

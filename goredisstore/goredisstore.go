@@ -3,14 +3,14 @@
 //
 // The client stays the caller's: its pools, timeouts and credentials are used as they are, and it is never closed. Calls that
 // find no connection of the pool free go together, in one pipeline. [Tune] sets the options of a client that recovers quickly,
-// and [Greet] makes errors say which server is silent or is not a Redis. go-redis sends a command again whose reply did not come
-// in time. A decision that may have been made is not sent again, so a call is charged at most once whatever MaxRetries and
-// MaxRedirects are. A MOVED or ASK of a cluster, where nothing has run, is followed, and a connection that cannot be made is
-// tried again.
+// and [Greet] makes errors say which server is silent or is not a Redis. go-redis resends a command if its reply did not come
+// in time, but never a decision that may have been made. So a call is charged at most once, whatever MaxRetries and
+// MaxRedirects are. The client follows a MOVED or ASK of a cluster, where nothing has run, and tries again to make a
+// connection.
 //
 // A call returns at its context's deadline. A client with ContextTimeoutEnabled sees to that itself, and closes the connection.
-// Beside others the store waits, which takes a goroutine, and the connection is free again when the reply comes or ReadTimeout
-// passes. A cancellation without a deadline is noticed before a command is sent, and when the reply comes or ReadTimeout passes.
+// With any other client, the store waits in a goroutine, and the connection is free again when the reply comes or ReadTimeout
+// passes. A call notices a cancellation without a deadline before it sends a command, and when the reply comes or ReadTimeout passes.
 package goredisstore
 
 import (
@@ -26,11 +26,11 @@ import (
 )
 
 // New returns a store that decides through a client. A nil opts is the default. New does no I/O. It panics if client
-// is nil, or a Ring: that moves keys to another server when theirs does not answer, and so forgets what was charged.
+// is nil or a Ring: a Ring moves keys to another server when theirs does not answer, and so forgets charges.
 //
 // With opts.Replicas, make the client with [Tune], or with MaintNotificationsConfig's Mode ModeDisabled, unless the
-// server has these notifications (Redis Enterprise has): go-redis up to 9.23.0 turns them off at the first refusal
-// of a server, and connections of which one is set aside for WAIT can do so at the same time, which is a data race.
+// server has these notifications, as Redis Enterprise does. go-redis up to 9.23.0 turns them off at the first refusal
+// of a server. A connection that is set aside for WAIT can do so at the same time as another, which is a data race.
 func New(client redis.UniversalClient, opts *redisstore.Options) *redisstore.Store {
 	if driver.Nil(client) {
 		panic("goredisstore: New needs a client, such as redis.NewClient returns")
@@ -112,8 +112,8 @@ func (s *scripter) send(ctx context.Context, to processor, name, script string, 
 	return s.process(ctx, to, append(args, arg)...)
 }
 
-// process sends one command, once. It returns the command with its reply, or another one with the context's
-// error when that ended first.
+// process sends one command, once. It returns the command with its reply, or another command with the context's
+// error if the context ended first.
 func (s *scripter) process(ctx context.Context, to processor, args ...any) *redis.Cmd {
 	cmd := once{redis.NewCmd(ctx, args...)}
 	ended := ctx.Err() != nil || s.beside(ctx, func() { _ = to.Process(ctx, cmd) }) // cmd has the error
@@ -129,8 +129,8 @@ func (s *scripter) process(ctx context.Context, to processor, args ...any) *redi
 	return failed
 }
 
-// beside calls do, beside go-redis if the client does not heed the deadline of the context. It reports whether the context
-// ended first: what do writes is then still under way and must not be read.
+// beside calls do, in a goroutine if the client does not heed the deadline of the context. It reports whether the context
+// ended first. In that case do still runs, and the caller must not read what it writes.
 func (s *scripter) beside(ctx context.Context, do func()) (ended bool) {
 	if _, ends := ctx.Deadline(); !ends || s.deadlines {
 		do()
@@ -149,8 +149,8 @@ func (s *scripter) beside(ctx context.Context, do func()) (ended bool) {
 	}
 }
 
-// RunWait implements [redisstore.Waiter]. A connection of the pool is set aside for both commands: WAIT
-// counts only writes of its own connection. On a cluster a MOVED or ASK, where nothing has run, is not followed but an error.
+// RunWait implements [redisstore.Waiter]. It sets a connection of the pool aside for both commands, because WAIT counts
+// only writes of its own connection. On a cluster a MOVED or ASK, where nothing has run, is an error.
 func (s *scripter) RunWait(ctx context.Context, script *redisstore.Script, keys []string, arg string, wait redisstore.Wait) (string, int64, error) {
 	if err := ctx.Err(); err != nil {
 		return "", 0, err
@@ -160,7 +160,7 @@ func (s *scripter) RunWait(ctx context.Context, script *redisstore.Script, keys 
 	var err error
 	within := ctx
 	if !s.deadlines {
-		within = context.WithoutCancel(ctx) // the connection is given back when it is free
+		within = context.WithoutCancel(ctx) // the connection goes back to the pool when it is free
 	}
 	if s.beside(ctx, func() { reply, confirmed, err = s.exchange(within, script, keys, arg, wait) }) {
 		return "", 0, ctx.Err()

@@ -8,11 +8,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// mostTogether is the most commands of one round trip. It bounds how long a server is busy with them: others wait.
+// mostTogether is the most commands of one round trip. It bounds how long they keep a server busy while others wait.
 const mostTogether = 256
 
-// A server is where commands go: each by itself while the client's pool has connections for them, and otherwise in a pipeline with
-// the others that wait. So a pool of any size carries any number of calls to a server far away.
+// A server receives commands: each by itself while the client's pool has connections for them, and otherwise in a pipeline with
+// other commands that wait. So a pool of any size carries any number of calls to a server far away.
 type server struct {
 	client redis.UniversalClient
 	most   int // connections
@@ -29,7 +29,7 @@ type waiting struct {
 	done chan struct{}
 }
 
-// to returns what sends a script with these keys to their server.
+// to returns the processor that sends a script to the server of its keys.
 func (s *scripter) to(ctx context.Context, keys []string) processor {
 	node, err := s.node(ctx, keys)
 	if err != nil { // sending the script says why
@@ -89,7 +89,7 @@ func (s *server) send(together []*waiting) {
 		}
 		_ = pipe.Process(ctx, w.cmd)
 		deadline, ends := w.ctx.Deadline()
-		if !ends { // but for the timeouts of the client
+		if !ends { // only the client's timeouts end the round trip
 			deadline = time.Now().Add(time.Hour)
 		}
 		if deadline.After(last) {

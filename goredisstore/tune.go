@@ -75,8 +75,8 @@ func set[T int | time.Duration](option *T, value T) {
 
 // Greet makes client connect through [redisstore.Dial] from now on: the error of a wrong address says what answers there,
 // [redisstore.Silent] names servers that do not answer, and [redisstore.Refused] says why one could not be reached. Errors
-// of calls without an answer quote both; for a Cluster that cannot be reached at all, only with [Tune]. It wraps the way
-// in which client connects, TLS included. Behind Sentinels it greets the primary, and not the Sentinels.
+// of calls without an answer quote both; for a Cluster that cannot be reached at all, only with [Tune]. Greet wraps the way
+// in which client connects, TLS included. Behind Sentinels it greets the primary, but not the Sentinels.
 //
 // Call it once, before client is used. It does nothing to clients of other types than those of go-redis.
 func Greet(client redis.UniversalClient) {
@@ -92,7 +92,7 @@ func Greet(client redis.UniversalClient) {
 	}
 }
 
-// behindSentinels is what go-redis has in place of the address of a primary, which the Sentinels report next.
+// behindSentinels stands in go-redis in place of the address of a primary until the Sentinels report it.
 const behindSentinels = "FailoverClient"
 
 // A greeting is a hook of the client with these options.

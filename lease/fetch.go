@@ -16,19 +16,19 @@ import (
 
 const (
 	shareOfRest = 8           // a lease is at most this part of what is left at home
-	mostWaits   = 2           // for fetches; then the home decides the call alone
-	usualWithin = time.Second // the longest time to fetch a lease, and the least that it has to go back
-	mostLeases  = 1 << 14     // of this process, and fetches; then the home decides
+	mostWaits   = 2           // fetches that a call waits for before the home decides it alone
+	usualWithin = time.Second // the longest time to fetch a lease, and the least time to give it back
+	mostLeases  = 1 << 14     // leases and fetches of this process; beyond that the home decides
 )
 
-// work is what this process does for its region in the background: fetches, and leases that go back.
+// work is what this process does for its region in the background: it fetches leases and gives them back.
 type work struct {
 	most int // fetches and leases at once
 
 	mu      sync.Mutex
-	fetches map[id]*fetch              // the last one of a name; guarded by mu, as all below
-	leases  map[fetchName]*lease       // that were fetched, and have not ended
-	doing   map[chan struct{}]struct{} // each is closed at its end
+	fetches map[id]*fetch              // the last fetch of each name; guarded by mu, like all fields below
+	leases  map[fetchName]*lease       // fetched leases that have not ended
+	doing   map[chan struct{}]struct{} // a channel for each task, closed when the task ends
 }
 
 // A fetchName names a fetch, and the lease that it fetches.
@@ -40,11 +40,11 @@ type fetchName struct {
 // A fetch is a lease request that this process has in flight.
 type fetch struct {
 	done  chan struct{}
-	alone bool // set before done is closed: the home does not lease, and decides each call alone
+	alone bool // set before done is closed: there is no lease, and the home decides each call alone
 }
 
-// send starts a fetch, in the background. A process with as many fetches and leases as it may have gives it up, so that another one of
-// the region goes, and the home decides the call.
+// send starts a fetch in the background. If this process has as many fetches and leases as it may have, send gives the fetch up: another
+// process of the region can then fetch, and the home decides this call.
 func (s *Store) send(ctx context.Context, name id, req driver.Request, held *window.Held) *fetch {
 	out, w := &fetch{done: make(chan struct{})}, &s.work
 	w.mu.Lock()
@@ -102,7 +102,7 @@ func (s *Store) run(ctx context.Context, name id, req driver.Request, held windo
 	s.bring(ctx, name, req, &held, e, fetched)
 }
 
-// bring brings what came of a fetch to the holder. The refusal of a dear call must not keep cheap ones from fetches: this is given up.
+// bring reports the outcome of a fetch to the holder. A refusal of an expensive call is reported apart, to let cheap calls still fetch.
 func (s *Store) bring(ctx context.Context, name id, req driver.Request, held *window.Held, e window.Fetch, fetched *lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.returnWithin())
 	defer cancel()
@@ -126,14 +126,14 @@ var (
 	errWrong  = errors.New("lease: the home store gave a wrong answer")
 )
 
-// fetch asks the home for a lease, and if it refuses for a smaller one. It returns the last answer and how much was asked.
+// fetch requests a lease from the home, and a smaller one if the home refuses. It returns the last answer and the units last requested.
 func (s *Store) fetch(ctx context.Context, req driver.Request, held *window.Held) (answer driver.Answer, asked int64, err error) {
 	defer caught(&err)
 	if !s.home.may() {
 		return answer, 0, errSilent
 	}
 	cost, limit := req.Cost, req.Policy.MostUnits()
-	if held.Spent { // the call is paid
+	if held.Spent { // a lease has paid for the call
 		cost = 1
 	}
 	least := min(max(cost, min(held.Fetch, s.floor(req.Policy))), limit)
@@ -152,14 +152,14 @@ func (s *Store) fetch(ctx context.Context, req driver.Request, held *window.Held
 	case asked > least:
 		asked = least
 		answer, err = s.askFor(ctx, req, asked)
-	case asked > cost && !held.Spent: // a call waits: what is left now
+	case asked > cost && !held.Spent: // a call waits: request what is left now
 		asked, req.Within = min(max(cost, answer.Remaining()), asked-1), 0
 		answer, err = s.askFor(ctx, req, asked)
 	}
 	return answer, asked, err
 }
 
-// askFor asks the home for units, and measures how long the home takes. Calls that the home decides are not measured, for they may queue.
+// askFor requests units from the home, and measures how long that takes. Calls that the home decides are not measured: they may queue.
 func (s *Store) askFor(ctx context.Context, req driver.Request, units int64) (driver.Answer, error) {
 	req.Cost = units
 	sent := time.Now()
@@ -173,8 +173,8 @@ func (s *Store) askFor(ctx context.Context, req driver.Request, units int64) (dr
 	return answer, err
 }
 
-// floor returns the units of the smallest lease: what the tightest limit gives to a caller that never stops in a part of
-// the longest lease, or in two ways.
+// floor returns the units of the smallest lease: what a caller that never stops gets from the tightest limit in an eighth
+// of the longest lease, or in the time of two fetches if that is longer.
 func (s *Store) floor(policy *driver.Policy) int64 {
 	span := float64(max(s.longest.Microseconds()/8, 2*s.way()))
 	flow := math.Inf(1)
@@ -185,7 +185,7 @@ func (s *Store) floor(policy *driver.Policy) int64 {
 	return int64(math.Ceil(flow * span))
 }
 
-// standsFor returns how long a refusal by the home stands before somebody asks again: units may come back, or be booked, earlier.
+// standsFor returns how long the region keeps a refusal by the home: units may come back, or be booked, before its retry time.
 func (s *Store) standsFor(answer *driver.Answer, policy *driver.Policy) int64 {
 	longest, retry := s.longest.Microseconds(), answer.Retry()
 	if s.Powers()&driver.CanBook != 0 && policy.Bookable() {
@@ -196,21 +196,21 @@ func (s *Store) standsFor(answer *driver.Answer, policy *driver.Policy) int64 {
 
 type patience struct {
 	since   time.Time // when it began to wait
-	fetches int       // of this process
+	fetches int       // of this process, for which it waited
 	alone   bool
-	places  chan<- struct{} // once it is over: a place among the calls that the home decides
-	placed  bool            // it has one
+	places  chan<- struct{} // takes a value for a place among the calls that the home decides; nil until patience is over
+	placed  bool            // it has such a place
 }
 
-// over reports whether the home may decide the call alone, as one of a few.
+// over reports whether the call has waited so long that the home may decide it, as one of a few.
 func (p *patience) over(way int64, most time.Duration) bool {
-	if way > 0 { // otherwise nobody knows how long a fetch takes
+	if way > 0 { // otherwise no fetch has been measured
 		most = max(time.Duration(4*way)*time.Microsecond, 100*time.Millisecond)
 	}
 	return p.fetches >= mostWaits || !p.since.IsZero() && time.Since(p.since) > most
 }
 
-// wait waits for a fetch of this process, if there is one, and otherwise until it is time to ask again, or for a place.
+// wait waits for this process's fetch or, without one, until it is time to ask the holder again. A free place also ends the wait.
 func (w *work) wait(ctx context.Context, name id, out *fetch, held *window.Held, p *patience) error {
 	if p.since.IsZero() {
 		p.since = time.Now()
@@ -244,7 +244,7 @@ func (w *work) fetch(name id) *fetch {
 	return w.fetches[name]
 }
 
-// end ends what is done in the background. It calls and under mu.
+// end records that a background task has ended. It calls and under mu.
 func (w *work) end(done chan struct{}, and func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -253,7 +253,7 @@ func (w *work) end(done chan struct{}, and func()) {
 	close(done)
 }
 
-// ended waits until what is done now has ended, or the context, and returns how much has not.
+// ended waits until the background tasks of now have ended, or the context has. It returns how many tasks have not.
 func (w *work) ended(ctx context.Context) (left int) {
 	w.mu.Lock()
 	all := slices.Collect(maps.Keys(w.doing))

@@ -15,8 +15,8 @@ import (
 	"example.com/sash/memstore"
 )
 
-// An id names the leases of a key under one policy, in a holder: units that were leased under other limits are not spent. It is
-// the same in all processes.
+// An id names the leases of a key under one policy in a holder, so that a call spends no units that were leased under other limits.
+// All processes compute the same id.
 type id string
 
 func identify(req *driver.Request) id {
@@ -64,7 +64,7 @@ func (h holder) forget(ctx context.Context, name id) (err error) {
 	return h.Forget(ctx, string(name))
 }
 
-const mostBytes = 8 << 20 // of New, for some 10,000 keys whose demand is known; the home decides calls of others one by one
+const mostBytes = 8 << 20 // of New's holder: it knows the demand of some 10,000 keys, and the home decides each call of other keys
 
 // newPrivate returns the holder of one process. Its clock does not jump.
 func newPrivate() window.Holder {
@@ -72,14 +72,14 @@ func newPrivate() window.Holder {
 	return memstore.New(&memstore.Options{MaxBytes: mostBytes, Now: func() time.Time { return start.Add(time.Since(start)) }})
 }
 
-// caught makes a panic of the home or the holder an error: many of their callers are in the background.
+// caught turns a panic of the home or the holder into an error, because many of their callers run in the background.
 func caught(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("%w: %v", errPanic, r)
 	}
 }
 
-// A reply is the home's answer to a fetch as a holder keeps it: the instant, the refusals, and the status of each limit, all numbers.
+// A reply is the home's answer to a fetch in the form that a holder keeps: the instant, the refusals and each limit's status, as numbers.
 const replyHead, replyStatus = 2 * 8, 4 * 8 // bytes
 
 // encode writes an answer as a reply.
@@ -96,8 +96,8 @@ func number(reply string, at int) int64 {
 	return int64(binary.LittleEndian.Uint64([]byte(reply[at : at+8])))
 }
 
-// reads sets the answer to a call that a lease has paid for, that the home has refused, or for which it has booked a lease
-// that starts later, from the holder's reply. It reports whether the reply could be read.
+// reads sets the answer to a call from the holder's reply, and reports whether the reply could be read. A lease has paid for
+// the call, the home has refused it, or the home has booked a lease that starts later.
 func reads(held *window.Held, policy *driver.Policy, answer *driver.Answer) bool {
 	reply := held.Reply
 	var all [driver.MaxLimits]driver.Status
@@ -179,7 +179,7 @@ func (s *Store) over(l *lease) {
 	_ = s.giveBack(ctx, l)
 }
 
-// giveBack takes what is left out of a lease and settles it at home. If that fails it stays charged until it leaves the window.
+// giveBack takes the rest out of a lease and gives it back to the home. If that fails, the units stay charged until they leave the window.
 func (s *Store) giveBack(ctx context.Context, l *lease) error {
 	units, err := s.holder.takeBack(ctx, l.name, l.began)
 	if err != nil || units == 0 {
@@ -197,8 +197,8 @@ func (s *Store) settle(ctx context.Context, set driver.Settlement, units int64) 
 
 func (s *Store) returnWithin() time.Duration { return max(s.home.within, usualWithin) }
 
-// Release gives back the rest of all leases that this process has fetched, and of what fetches under way bring, for a process that shuts
-// down. Later calls get new leases. The error says how many were not given back; their units stay charged until they leave the window.
+// Release gives back the rest of every lease that this process has fetched or is fetching. Call it when the process shuts down. Later calls
+// get new leases. The error says how many leases were not given back; their units stay charged until they leave the window.
 func (s *Store) Release(ctx context.Context) error {
 	failed, why := s.release(ctx)
 	left := s.work.ended(ctx)
@@ -209,7 +209,7 @@ func (s *Store) Release(ctx context.Context) error {
 	return fmt.Errorf("lease: %d leases could not be given back, and %d fetches are under way: %w", failed, left, cmp.Or(ctx.Err(), why, last))
 }
 
-// release gives back the leases that this process has now. It returns of how many it could not, and one of the reasons.
+// release gives back the leases that this process has now. It returns how many it could not give back, and one of the reasons.
 func (s *Store) release(ctx context.Context) (failed int, why error) {
 	s.work.mu.Lock()
 	all := s.work.leases

@@ -21,7 +21,7 @@ const (
 	MaxLease = time.Minute
 )
 
-// A Store decides in memory or beside it over units that it leases from a home store. It is safe for concurrent use.
+// A Store decides calls near the caller, from units that it leases from a home store. It is safe for concurrent use.
 type Store struct {
 	driver.Passthrough
 	longest time.Duration
@@ -39,7 +39,7 @@ type (
 	Holder = window.Holder
 	// A Spending asks a Holder for units.
 	Spending = window.Spending
-	// Held is what a Holder answers.
+	// Held is the answer of a Holder.
 	Held = window.Held
 	// A Fetch brings a lease to a Holder.
 	Fetch = window.Fetch
@@ -47,31 +47,31 @@ type (
 
 // Options of Shared. The zero value is the default.
 type Options struct {
-	// Within is the longest time that the home has to lease units. Zero is a second.
+	// Within is the longest time that a fetch may take. Zero is a second.
 	Within time.Duration
 	// Own is a part of each limit that the region can spend while it is cut off from the home. Nil is none.
 	Own *Own
 }
 
-// The fewest units of a limit of which leases are made: a lease of a few units saves little.
+// The fewest units of a limit that can be leased: a lease of a few units saves little.
 const (
 	leastShared  = 64
 	leastPrivate = 16
 )
 
 // New returns a store that leases units from next, which it does not own, for at most longest: whole microseconds, MinLease to MaxLease,
-// the same in all processes. The longer it is, the fewer decisions reach next and the more units lie unspent: a hundredth of the shortest
-// window is a good start. It holds the leases of at most 16,384 keys, about 500 bytes each. If next does not settle, what is left of a
-// lease stays charged until it leaves the window. The error says what is wrong, such as a store of failover as next: that belongs before
-// this one, and so does a denial cache, as package stack has it: refused calls that are not leased reach next without one (go test
+// the same in all processes. Longer leases mean that fewer decisions reach next and more units lie unspent: a hundredth of the shortest
+// window is a good start. The store holds the leases of at most 16,384 keys, about 500 bytes each. If next does not settle, the rest of a
+// lease stays charged until it leaves the window. The error says what is wrong, such as a failover store as next: failover belongs in
+// front of this store. So does a denial cache, as in package stack: without one, refused calls that are not leased reach next (go test
 // ./stack -run TestRefusedCalls -v). New panics if next is nil.
 func New(next driver.Store, longest time.Duration) (*Store, error) {
 	return makeStore(next, newPrivate(), longest, leastPrivate, 0)
 }
 
-// Shared returns a store that leases units from a home store, which may be far away, for all processes of a region: they share a holder
-// beside them, such as a [redisstore.Store] on a Redis of the region. Every process of every region has the same longest lease. A nil
-// opts is the default. Shared panics if home or holder is nil; the error says what is wrong with the rest, as that of New.
+// Shared returns a store that leases units from a home store, which may be far away, for all processes of a region. The processes share a
+// holder beside them, such as a [redisstore.Store] on a Redis of the region. Every process of every region uses the same longest lease. A
+// nil opts is the default. Shared panics if home or region is nil. Its other errors are those of New.
 func Shared(home driver.Store, region Holder, longest time.Duration, opts *Options) (*Store, error) {
 	if driver.Nil(region) {
 		panic("lease: Shared needs a holder of leases, such as a store on the Redis of the region")
@@ -106,13 +106,13 @@ func makeStore(next driver.Store, h window.Holder, longest time.Duration, least 
 	return s, nil
 }
 
-// Powers implements [driver.Store]: those of the home, but it carries out one operation at a time.
+// Powers implements [driver.Store]. It returns the powers of the home without CanEach: the store carries out one operation at a time.
 func (s *Store) Powers() driver.Powers { return s.Store.Powers() &^ driver.CanEach }
 
-// Do implements [driver.Store]. A call of one subject is decided by leases: an admission from one has the source [driver.FromLease], and
-// its At is when the home charged it. The home decides everything else, under the longer windows. A settlement or an extension of a call
-// from a lease is one of the lease's charge. Units that are given back may be those of a lease, which can be spent all the same. To
-// forget a key ends its leases in the region, or with New in this process; others can be spent until they end.
+// Do implements [driver.Store]. Leases decide calls on one subject: an admission from a lease has the source [driver.FromLease], and its
+// At is when the home charged the lease. The home decides everything else, under the longer windows. Settling or extending a call from
+// a lease changes the lease's charge. GiveBack may give back units of a lease, and the lease can still be spent. Forget ends the key's
+// leases in the region, or with New in this process; other processes can spend theirs until they end.
 func (s *Store) Do(ctx context.Context, b *driver.Batch) (err error) {
 	op := &b.Ops[0]
 	switch {
@@ -140,7 +140,7 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) (err error) {
 
 func (s *Store) decide(ctx context.Context, req driver.Request) (answer driver.Answer, err error) {
 	tooSmall := func(l driver.Limit) bool { return l.Units < s.least } // to be leased in parts
-	// A booking goes behind others, which a lease does not know.
+	// A booking goes behind the other bookings, and a lease does not know these.
 	if req.Cost == 0 || req.Partial || req.Within > 0 || slices.ContainsFunc(req.Policy.Limits, tooSmall) {
 		return s.guarded(ctx, req)
 	}
@@ -188,11 +188,11 @@ func (s *Store) decide(ctx context.Context, req driver.Request) (answer driver.A
 var errReply = errors.New("lease: the holder returned a reply that this version did not write: " +
 	"processes of one region use one version, or leases under a prefix of their own")
 
-// exact lets the home decide the call alone. The region learns of a refusal.
+// exact has the home decide the call alone, and reports a refusal to the holder.
 func (s *Store) exact(ctx context.Context, name id, req driver.Request) (driver.Answer, error) {
 	answer, err := s.guarded(ctx, req)
 	if err == nil && answer.Check(req.Policy) == nil && !answer.Allowed() {
-		// If that fails, others ask the home themselves.
+		// If that fails, other callers ask the home themselves.
 		_, _ = s.holder.bring(ctx, name, window.Fetch{
 			Longest: s.longest.Microseconds(), Rest: answer.Remaining(), Reply: encode(&answer),
 			Refused: s.standsFor(&answer, req.Policy), RefusedCost: min(req.Cost, answer.Remaining()+1),
@@ -201,7 +201,7 @@ func (s *Store) exact(ctx context.Context, name id, req driver.Request) (driver.
 	return answer, err
 }
 
-// guarded lets the home decide, unless it is silent. With an own share the home has no longer than for a fetch.
+// guarded has the home decide, unless the home is silent. With an own share, the home gets no more time than for a fetch.
 func (s *Store) guarded(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	if !s.home.may() {
 		return driver.Answer{}, s.home.down()
@@ -229,10 +229,10 @@ func (s *Store) ask(ctx context.Context, req driver.Request) (driver.Answer, err
 	return b.Ops[0].Answer, err
 }
 
-// Waits implements [driver.Witness]: the longer of what the home and the holder wait for.
+// Waits implements [driver.Witness]. It returns the longer wait of the home and the holder.
 func (s *Store) Waits() time.Duration { return max(waits(s.Store), waits(s.holder.Holder)) }
 
-// waits returns for how long a store waits. One that does not know it may wait for ever, and one in memory does not wait.
+// waits returns how long a store has waited. A store in memory does not wait; a store that is no Witness may wait for ever.
 func waits(store any) time.Duration {
 	switch store := store.(type) {
 	case *memstore.Store:
@@ -247,7 +247,7 @@ func waits(store any) time.Duration {
 	return math.MaxInt64
 }
 
-// Silent implements [driver.Witness]: what the home says of its servers, or else the holder.
+// Silent implements [driver.Witness]. It returns the answer of the home, or else that of the holder.
 func (s *Store) Silent(d time.Duration) (said string) {
 	if home, ok := driver.Behind[driver.Witness](s.Store); ok {
 		said = home.Silent(d)
@@ -258,11 +258,11 @@ func (s *Store) Silent(d time.Duration) (said string) {
 	return said
 }
 
-// way returns how long a fetch takes, in microseconds, at most half of a longest lease: a lease is of use if it lasts two ways.
+// way returns how long a fetch takes, in microseconds, but at most half of the longest lease: a useful lease lasts at least two fetches.
 func (s *Store) way() int64 { return min(s.home.way.Load(), s.longest.Microseconds()/2) }
 
-// pass has the store carry out a batch that made the charges which it corrects, home or region, as that store knows them. The
-// error is [driver.ErrApart] where the stores differ.
+// pass sends a batch that corrects charges to the store that made them, the home or the region's own, under the limits of that
+// store. The error is [driver.ErrApart] if both stores made some.
 func (s *Store) pass(ctx context.Context, b *driver.Batch) error {
 	store, asked := s.Store, b.Clone()
 	for i := range asked.Ops {
@@ -285,7 +285,7 @@ func (s *Store) pass(ctx context.Context, b *driver.Batch) error {
 }
 
 func (s *Store) forget(ctx context.Context, b *driver.Batch) error {
-	// Units that were charged before the reset must not be spent after it. A lease on its way may be either.
+	// Units that were charged before the reset must not be spent after it. A lease in flight may be charged before or after.
 	req := b.Ops[0].Request
 	name := identify(&driver.Request{Key: req.Key, Policy: s.parts(req.Policy).home})
 	if err := s.holder.forget(ctx, name); err != nil {
@@ -333,7 +333,7 @@ func (s *Store) lengthened(policy *driver.Policy) *driver.Policy {
 	})
 }
 
-// A perPolicy keeps what is derived of policies. The zero perPolicy is empty.
+// A perPolicy keeps a value derived from each policy. The zero perPolicy is empty.
 type perPolicy[T any] struct {
 	mu  sync.RWMutex
 	all map[*driver.Policy]T // guarded by mu

@@ -24,7 +24,7 @@ type Own struct {
 	Store driver.Store
 }
 
-const ownDrift = 1024 // own charges count longer by this part: the region's clock may be faster
+const ownDrift = 1024 // own charges count longer by a 1,024th: the region's clock may be faster
 
 func (o *Own) check() error {
 	switch {
@@ -43,7 +43,7 @@ func (o *Own) units(limit int64) (region, home int64) {
 	return region, limit - int64(o.Regions)*region
 }
 
-// A divided is a policy in parts.
+// A divided is a policy split into the home's part and the region's own part.
 type divided struct {
 	home   *driver.Policy
 	region *driver.Policy // nil where a limit has no own part
@@ -75,7 +75,7 @@ func (s *Store) parts(policy *driver.Policy) divided {
 
 func ownKey(key string) string { return key + "\x00own" }
 
-// share decides a call by the home's part of its limits, and by the own share where that does not admit it.
+// share decides a call under the home's part of its limits, and from the own share if the home does not admit it.
 func (s *Store) share(ctx context.Context, req driver.Request) (driver.Answer, error) {
 	parts, asked := s.parts(req.Policy), req
 	asked.Policy = parts.home
@@ -96,7 +96,7 @@ func (s *Store) share(ctx context.Context, req driver.Request) (driver.Answer, e
 	return answer, err
 }
 
-// decide decides a call by the own share. The home refused it with an answer, or cause is why it did not answer.
+// decide decides a call from the own share. Either the home has refused the call with an answer, or cause is why it did not answer.
 func (o *Own) decide(ctx context.Context, req driver.Request, policy *driver.Policy, home driver.Answer, cause error) (driver.Answer, error) {
 	req.Key, req.Policy = ownKey(req.Key), policy
 	mine, err := driver.Decide(ctx, o.Store, req)
@@ -111,28 +111,28 @@ func (o *Own) decide(ctx context.Context, req driver.Request, policy *driver.Pol
 	return home, nil
 }
 
-// A home is what this process knows of the home store. While that is silent, one request at a time tests it, after pauses that
-// grow: others would wait for nothing.
+// A home is what this process knows of the home store. While the home is silent, one request at a time tests it, after growing
+// pauses. Other requests would only wait in vain.
 type home struct {
 	within time.Duration // the longest time to fetch a lease
 	way    atomic.Int64  // how long the answer to a fetch takes, in microseconds; 0 before the first
-	direct chan struct{} // holds one for each call that has waited for leases in vain, while the home decides it
+	direct chan struct{} // holds a value for each call that waited for leases in vain, while the home decides it
 
 	mu     sync.Mutex
-	silent int       // questions, one after the other, without an answer; guarded by mu, as all below
-	cause  error     // of the last question without one, until one is answered
-	ended  time.Time // when the last one that counts failed
-	next   time.Time // when another may go
+	silent int       // requests in a row without an answer; guarded by mu, like all fields below
+	cause  error     // why the last request had no answer; nil after an answer
+	ended  time.Time // when the last request that counts in silent failed
+	next   time.Time // when the next request may be sent
 }
 
 const (
 	firstPause = 250 * time.Millisecond // after a fetch that failed; twice as long after the next
 	lastPause  = 4 * time.Second
-	leastSlow  = 100 * time.Millisecond // a failure that comes earlier is an answer of the home
-	mostDirect = 8                      // calls at once that the home decides since leases do not come
+	leastSlow  = 100 * time.Millisecond // a failure that comes sooner counts as an answer of the home
+	mostDirect = 8                      // calls that the home decides at once when leases do not arrive
 )
 
-// measure counts how long an answer took: the measure rises quickly and falls slowly.
+// measure adjusts the way to the time that an answer took. The way rises quickly and falls slowly.
 func (h *home) measure(took time.Duration) {
 	way, this := h.way.Load(), took.Microseconds()
 	switch {
@@ -146,7 +146,7 @@ func (h *home) measure(took time.Duration) {
 	h.way.Store(way)
 }
 
-// may reports whether a question may go to the home. If it has been silent, the next one may when this one has failed.
+// may reports whether a request may be sent to the home. While the home is silent, the next request has to wait until this one has failed.
 func (h *home) may() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -167,7 +167,7 @@ func (h *home) answered() {
 	h.silent, h.cause = 0, nil
 }
 
-// failed counts a fetch that failed after a time, and returns the pause after it. A failure at once is no silence.
+// failed records a fetch that failed after some time, and returns the pause before the next fetch. A quick failure is no silence.
 func (h *home) failed(cause error, took time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -176,7 +176,7 @@ func (h *home) failed(cause error, took time.Duration) time.Duration {
 		return firstPause
 	}
 	now := time.Now()
-	if h.silent > 0 && now.Add(-took).Before(h.ended) { // it waited together with the one that was counted
+	if h.silent > 0 && now.Add(-took).Before(h.ended) { // it waited at the same time as a failure that counts already
 		return max(h.next.Sub(now), firstPause)
 	}
 	h.silent++
@@ -192,14 +192,14 @@ func (h *home) pause() time.Duration {
 	return max(time.Until(h.next), firstPause)
 }
 
-// down returns the error of a call that nobody asks the home about for now.
+// down returns the error of a call that is not sent because the home is silent.
 func (h *home) down() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return fmt.Errorf("lease: the home store did not answer: %w: %w", sash.ErrUnavailable, cmp.Or(h.cause, errSilent))
 }
 
-// slow returns the error of a call that has found no lease and no place among those that the home decides instead.
+// slow returns the error of a call that got neither a lease nor a place among the calls that the home decides directly.
 func (h *home) slow(longest time.Duration) error {
 	return fmt.Errorf("lease: a fetch to the home store takes %v, and leases of %v do not last until callers have them: use a longer lease, "+
 		"of at least four trips to the home: %w", time.Duration(h.way.Load())*time.Microsecond, longest, sash.ErrUnavailable)

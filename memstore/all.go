@@ -19,8 +19,8 @@ type member struct {
 	log  *window.Log // an empty one if there is none
 }
 
-// lock locks the shards of all operations, in order, so that two calls cannot deadlock. They then have one time, the latest.
-// The caller unlocks the shards.
+// lock locks the shards of all operations, in order, so that two calls cannot deadlock. It returns one time for all, the
+// latest. The caller unlocks the shards.
 func (s *Store) lock(ops []driver.Op) (members []member, now int64, shards []int) {
 	members, shards = make([]member, len(ops)), make([]int, len(ops))
 	for i := range ops {
@@ -46,7 +46,7 @@ func (s *Store) unlock(shards []int) {
 	}
 }
 
-// noCharges is the log of members without a subject, which is never charged.
+// noCharges is the log of members without a subject. It is never charged.
 var noCharges window.Log
 
 func (m *member) find() {
@@ -134,7 +134,7 @@ func decideAll(members []member, now int64) error {
 	return nil
 }
 
-// charge charges a member at an instant, now or ahead, and sets the answer to what is left then.
+// charge charges a member at an instant, now or ahead, and sets the answer as of that instant.
 func (m *member) charge(now, at int64, admitted bool) {
 	sub, limits := m.sub, m.Policy.Limits
 	statuses, refused, later := m.sh.statuses[:len(limits)], uint64(0), uint64(0)
@@ -159,8 +159,8 @@ func (m *member) charge(now, at int64, admitted bool) {
 	}
 }
 
-// hold gives those members a subject that are going to be charged, each of which stays while there is room made for the others. It
-// reports false, and adds none, if one has no place or cannot grow.
+// hold gives a subject to each member that is going to be charged. None of them is evicted to make room for another. hold reports
+// false, and adds no subject, if there is no room for one or one cannot grow.
 func hold(members []member, now int64) bool {
 	for i := range members {
 		if m := &members[i]; m.Cost > 0 && m.sub != nil {
@@ -190,8 +190,8 @@ func hold(members []member, now int64) bool {
 
 func booked(req *driver.Request) bool { return req.Within > 0 && req.Cost > 0 && req.Policy.Bookable() }
 
-// behind returns the first instant at which all members have room, from one on that is behind all bookings, and whether any lies ahead.
-// Once units came back before those, it is the first instant at which all fit and delay none. The answers are those of a look.
+// behind returns the first instant at which all members have room behind all bookings. from is the last booking, or now, and ahead says
+// whether any booking lies ahead. If there are gaps, at is the first instant at which all members fit and delay no booking.
 func behind(members []member, now int64) (at, from int64, ahead bool) {
 	from = now
 	for i := range members {
@@ -213,7 +213,7 @@ func behind(members []member, now int64) (at, from int64, ahead bool) {
 	return at, from, ahead
 }
 
-// gap returns the first instant from one on at which all members fit and delay no booking, or a late one if it is not found.
+// gap returns the first instant, not before at, at which all members fit and delay no booking, or the last instant if it finds none.
 func gap(members []member, at int64) int64 {
 	for range threshold.Log.Logs {
 		was := at
@@ -229,8 +229,8 @@ func gap(members []member, at int64) int64 {
 	return math.MaxInt64
 }
 
-// refuseAll sets the answers to a refusal if not all members can be booked for an instant, and reports whether that is so. No
-// booking is later than from. A request without a cost is refused by a limit that is exceeded.
+// refuseAll sets the answers to a refusal unless all members can be booked at one instant, and reports whether it has refused. No
+// booking is later than from. A limit that is exceeded refuses a request without a cost.
 func refuseAll(members []member, now, at, from int64) (refused bool) {
 	late := false
 	for i := range members {
@@ -249,7 +249,7 @@ func refuseAll(members []member, now, at, from int64) (refused bool) {
 	return refused
 }
 
-// wait sets how long requests wait that are refused while bookings lie ahead: until all have room behind them.
+// wait sets the retry time of refused requests while bookings lie ahead: the time until all requests have room behind the bookings.
 func wait(members []member, retry int64) {
 	for i := range members {
 		answer := &members[i].Answer
@@ -265,7 +265,7 @@ func wait(members []member, retry int64) {
 
 func (s *Store) any(b *driver.Batch) error {
 	if b.Ops[0].Policy.Block.Refusals > 0 {
-		return driver.ErrApart // each counts its refusals
+		return driver.ErrApart // each subject counts its refusals
 	}
 	members, now, shards := s.lock(b.Ops)
 	defer s.unlock(shards)
@@ -275,7 +275,7 @@ func (s *Store) any(b *driver.Batch) error {
 	return err
 }
 
-// choose returns the charge that is decided.
+// choose returns the index of the charge to decide.
 func choose(members []member, now int64) int {
 	best, most := -1, 0.0
 	soonest, shortest := 0, int64(0)
@@ -297,7 +297,7 @@ func choose(members []member, now int64) int {
 	return soonest
 }
 
-// room returns the room that a member would leave, and how long it waits: until it fits, or until it can be booked.
+// room returns the room that a member would leave, and the time until it fits or its booking starts.
 func (m *member) room(now int64) (room float64, wait int64) {
 	m.find()
 	var statuses [driver.MaxLimits]driver.Status

@@ -7,7 +7,7 @@ import (
 	"example.com/sash/internal/window"
 )
 
-// A beside is what a shard keeps beside the charges of a key, as a subject of its own.
+// A beside is what a shard keeps of a key besides its charges, in a subject of its own.
 type beside struct {
 	coolDown window.CoolDown
 	leases   window.Leases
@@ -22,14 +22,14 @@ func (b *beside) bytes() int {
 
 const besideBytes = 160
 
-// The policies under which a shard finds it. Their algorithms are no limiter's.
+// The policies under which a shard finds a beside. No limiter has their algorithms.
 var (
 	leasing = &driver.Policy{Algorithm: 254}
 	cooling = &driver.Policy{Algorithm: 255}
 )
 
-// beside calls do with what is kept of a key under a policy, with its shard locked. If there is nothing, it creates it or does nothing.
-// do sets until when that is kept. It makes room for more bytes first.
+// beside makes room for more bytes, and calls do with a key's subject under a policy while its shard is locked. If there is none, beside
+// creates one if create is set, or does nothing. do sets how long the subject is kept.
 func (s *Store) beside(key string, policy *driver.Policy, create bool, more int, do func(sh *shard, sub *subject, now int64)) error {
 	sh, hash, now := s.open(key)
 	defer sh.mu.Unlock()
@@ -53,7 +53,7 @@ func (s *Store) beside(key string, policy *driver.Policy, create bool, more int,
 	return nil
 }
 
-// cool begins a cool-down, which counts for Options.MaxBytes, and is not evicted before it has ended.
+// cool begins a cool-down. It counts for Options.MaxBytes, and is not evicted before it has ended.
 func (s *Store) cool(op *driver.Op) error {
 	c := op.CoolDown
 	op.CoolDown = driver.CoolDown{}
@@ -146,10 +146,10 @@ func (s *Store) extend(ops []driver.Op) error {
 		if m.sub == nil || m.sub.applied(now, set) {
 			return nil
 		}
-		m.sub.deciding = true // so that it is not evicted for another
+		m.sub.deciding = true // so that it is not evicted for another subject
 		defer func() { m.sub.deciding = false }()
 		if !m.sh.grow(now, m.sub, m.sub.log.Grows(now, limits)+m.sub.ids.grows()) {
-			if set.Delay > 0 { // it keeps its place
+			if set.Delay > 0 { // the booking keeps its place
 				return nil
 			}
 			return ErrFull

@@ -8,16 +8,16 @@ import (
 	"example.com/sash/driver"
 )
 
-// ErrFull is the error of a call that needs memory when the store is full and evicts no other key for it: see Options.MaxBytes. Nothing
-// was charged. A limiter returns it as sash.ErrUnavailable. Package failover takes it for a failure of the store, and enough of them make
-// it count as down for all keys, unless Options.Classify returns failover.Rejected: then new keys get it in every failure mode.
+// ErrFull is the error of a call that needs memory when the store is full and cannot evict another key: see Options.MaxBytes. Nothing was
+// charged. A limiter returns it as sash.ErrUnavailable. Package failover counts it as a failure of the store, and enough failures take the
+// store down for all keys. If failover's Classify returns Rejected for it, new keys get ErrFull in every failure mode instead.
 var ErrFull = errors.New("memstore: the store is full, and evicts no key for this one: let it hold more (MaxBytes), or wait")
 
-// A full shard evicts the least used of this many subjects, taken from a random place on.
+// A full shard evicts the least used of this many subjects, beginning at a random one.
 const candidates = 8
 
-// note records what a decision says about later ones: how much the subject has used, and until when it is kept: while it refuses a call
-// of one unit, or one that it has refused, and while bookings lie ahead. It only compares, unless the subject has to be kept from now on.
+// note records the units that a subject has in use after a decision, and until when the subject is kept: as long as it refuses a call of
+// one unit or a call that it has refused, or has bookings ahead. It only compares, unless the subject has to be kept from now on.
 func (sh *shard) note(now int64, sub *subject, limits []driver.Limit, refusals uint64, statuses []driver.Status) {
 	var used, wait int64
 	for i := range statuses {
@@ -51,8 +51,8 @@ func (sh *shard) weigh(sub *subject) {
 	sub.bytes = int32(n)
 }
 
-// fits makes room for a request of a subject that exists, if it is charged and needs more bytes for that, of which some are
-// known. It reports false if there is no room.
+// fits makes room for a request on an existing subject, if the request will be charged and that takes memory: more bytes, and
+// those by which the log grows. It reports false if there is no room.
 func (sh *shard) fits(now int64, sub *subject, req *driver.Request, more int) bool {
 	limits := req.Policy.Limits
 	if more += sub.log.Grows(now, limits); more == 0 || sh.has(more) || req.Cost == 0 {
@@ -87,8 +87,8 @@ func (sh *shard) bar(sub *subject, until int64) {
 	}
 }
 
-// settled records that units were charged later, or given back. It does not look, because a look moves charges that are
-// later than now: a subject that may have no unit left refuses until all have left.
+// settled records that a settlement charged or gave back units. It does not look, because a look moves charges later than
+// now. Instead it keeps a subject that may have no unit left until all its charges have left.
 func (sh *shard) settled(now int64, sub *subject, more int64, limits []driver.Limit) {
 	expires := sub.state.Expires()
 	sh.weigh(sub)
@@ -113,7 +113,7 @@ func (sh *shard) queueOf(sub *subject) *queue {
 	return &sh.free
 }
 
-// enqueue puts a subject into its queue: one that refuses calls until that is over, and others until they expire.
+// enqueue puts a subject into its queue. The queue visits a subject that refuses calls when that is over, and others when they expire.
 func (sh *shard) enqueue(sub *subject) {
 	sub.due = sub.expires()
 	if sub.barred {
@@ -131,7 +131,7 @@ func (sh *shard) dequeue(sub *subject) {
 	heap.Remove(sh.queueOf(sub), sub.index)
 }
 
-// move puts a subject into the other queue. One that is new is in none yet.
+// move puts a subject into the other queue. A new subject is in none yet.
 func (sh *shard) move(sub *subject, barred bool) {
 	if sub.index < 0 {
 		sub.barred = barred
@@ -142,12 +142,12 @@ func (sh *shard) move(sub *subject, barred bool) {
 	sh.enqueue(sub)
 }
 
-// room makes room for more bytes, and reports whether there is some. It evicts nothing where that would not be enough.
+// room makes room for more bytes, and reports whether it could. It evicts nothing if that would not be enough.
 func (sh *shard) room(now int64, more int) bool {
 	sh.sweep(now, 4)
 	for !sh.has(more) && sh.held() > 0 {
 		if !sh.has(more - int(sh.spare)) {
-			sh.sweep(now, 16) // perhaps some refuse nothing any more
+			sh.sweep(now, 16) // perhaps some subjects refuse nothing any more
 		}
 		sub := sh.victim()
 		if sub == nil || len(sh.barred) > 0 && !sh.has(more-int(sh.spare)) {
@@ -180,8 +180,8 @@ func (sh *shard) victim() (least *subject) {
 	return least
 }
 
-// sweep visits up to n subjects of each queue that are due: it drops the expired ones, and lets those be evicted that
-// refuse nothing any more. A charge does not move its subject's due time: sweep corrects it.
+// sweep visits up to n due subjects of each queue. It drops expired subjects, and makes those that refuse nothing any more
+// free to be evicted. A charge does not change its subject's due time: sweep corrects it.
 func (sh *shard) sweep(now int64, n int) {
 	for _, q := range [...]*queue{&sh.free, &sh.barred} {
 		for visits := n; visits > 0 && len(*q) > 0 && (*q)[0].due <= now && !(*q)[0].deciding; visits-- {

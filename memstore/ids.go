@@ -11,9 +11,9 @@ import (
 // IDs are the calls and settlements that a subject remembers. The zero value and nil are none.
 type ids struct {
 	known map[window.Name]memo
-	ends  ends   // of all that are known
-	added uint64 // how many there have been
-	// floor is the latest end of a settlement that was forgotten before it. One that ends no later may have been applied.
+	ends  ends   // of all known IDs
+	added uint64 // the number of IDs ever added
+	// floor is the latest end of a settlement forgotten before its end. A settlement that ends no later may have been applied.
 	floor int64
 }
 
@@ -30,8 +30,8 @@ func (i *ids) find(now int64, name window.Name) (memo, bool) {
 	return m, ok && m.until > now
 }
 
-// add remembers an ID that is not known or no longer remembered. It forgets a few that have expired, and the one that
-// ends first if there are too many.
+// add remembers an ID that is unknown or has expired. It forgets a few expired IDs, and if there are too many the ID that
+// ends first.
 func (i *ids) add(now int64, name window.Name, m memo) {
 	for n := 0; len(i.ends) > 0 && i.ends[0].until <= now; n++ {
 		if _, again := i.known[name]; n >= 4 && !again {
@@ -66,7 +66,7 @@ func (i *ids) bytes() int {
 	return idsBytes + idBytes*cap(i.ends)
 }
 
-// grows returns by how many bytes about a further ID makes them grow.
+// grows returns about how many bytes a further ID adds.
 func (i *ids) grows() int {
 	switch {
 	case i == nil:
@@ -82,10 +82,10 @@ func (i *ids) drop() { delete(i.known, heap.Pop(&i.ends).(ending).name) }
 type ending struct {
 	name  window.Name
 	until int64
-	nth   uint64 // of all: the older of two that end together is the first
+	nth   uint64 // the number of the ID: of two that end together, the older one is first
 }
 
-// Ends are a heap of endings, the first on top.
+// ends is a heap of endings, the first on top.
 type ends []ending
 
 func (e ends) Len() int { return len(e) }
@@ -105,8 +105,8 @@ func (e *ends) Pop() any {
 	return x
 }
 
-// first reports whether a settlement is applied for the first time, and remembers it. Of two that are possible it takes
-// the one that admits less.
+// first reports whether a settlement is applied for the first time, and remembers it. If it cannot know, it chooses the
+// answer that admits less.
 func (s *subject) first(now int64, set *driver.Settlement) bool {
 	if set.ID == "" || s.applied(now, set) {
 		return set.ID == ""

@@ -22,19 +22,19 @@ const DefaultMaxBytes = 512 << 20
 
 const (
 	mostShards = 64      // a power of two
-	shardBytes = 4 << 20 // at least, which no key fills alone
+	shardBytes = 4 << 20 // at least: no key alone fills a shard
 )
 
 // Options for a Store. The zero value is the default.
 type Options struct {
-	// MaxBytes bounds the bytes of all keys, as the store estimates them, of which each shard has an equal part; the heap holds up to a
-	// fifth more. When its shard is full, a key that needs memory evicts the least used of eight keys that refuse no call, until there is
-	// room: the evicted subject may be admitted again for the units it was charged. A key with no unit left, a refused call whose
-	// RetryAfter is not over, or bookings ahead is never evicted: if all others are such, calls that need memory get [ErrFull]. Stats
+	// MaxBytes bounds the bytes of all keys, as the store estimates them. Each shard has an equal part, and the heap holds up to a fifth
+	// more. If its shard is full, a key that needs memory evicts the least used of eight keys that refuse no call, until there is room. An
+	// evicted subject may be admitted again for the units it was charged. The store never evicts a key with no unit left, with a refused
+	// call whose RetryAfter is not over, or with bookings ahead: if all others are such, calls that need memory get [ErrFull]. Stats
 	// counts both. Zero is DefaultMaxBytes. A key takes about 370 bytes, 16 to 32 more for each charge that its window has held at once,
-	// and about 80 for each ID that it remembers, at most 16,384 of them: then a further one replaces the one that ends first.
+	// and about 80 for each ID that it remembers, up to 16,384 IDs. After that, a new ID replaces the one that ends first.
 	MaxBytes int64
-	// Now is the clock. It may be called concurrently and may go back. Nil is the wall clock; if that is set by 20 ms
+	// Now is the clock. The store may call it concurrently, and it may go back. Nil is the wall clock: if that is set by 20 ms
 	// or more, the store follows within a second.
 	Now func() time.Time
 }
@@ -43,7 +43,7 @@ type Options struct {
 type Store struct {
 	seed    maphash.Seed
 	most    int64         // bytes
-	evicted atomic.Uint64 // before they expired
+	evicted atomic.Uint64 // keys evicted before they expired
 	turned  atomic.Uint64 // calls that got ErrFull
 	shards  []shard       // a power of two
 }
@@ -184,7 +184,7 @@ func (sh *shard) chargeOnce(now int64, hash uint64, op *driver.Op) error {
 type Stats struct {
 	// Keys is the number of keys with charges that still count or may still be settled, or with IDs of calls.
 	Keys int
-	// Bytes is about as many bytes as they take, and MaxBytes the most: see Options.
+	// Bytes is about the number of bytes that the keys take, and MaxBytes the most: see Options.
 	Bytes, MaxBytes int64
 	// Evicted counts the keys that were dropped before they expired because the store was full.
 	Evicted uint64
@@ -192,7 +192,7 @@ type Stats struct {
 	TurnedAway uint64
 }
 
-// Stats returns the counts. Keys include those that have expired and were not dropped yet.
+// Stats returns the counts. Keys includes expired keys that were not dropped yet.
 func (s *Store) Stats() Stats {
 	keys, bytes := 0, int64(0)
 	for i := range s.shards {
@@ -211,14 +211,14 @@ type id struct {
 	resolution time.Duration
 }
 
-// A clock returns a shard's time in microseconds since the Unix epoch: that of Options.Now, or the wall clock. It reads that once a
-// second, and between only the monotonic clock, which takes half as long as time.Now:
+// A clock returns a shard's time in microseconds since the Unix epoch, from Options.Now or the wall clock. It reads the wall clock once a
+// second, and in between only the monotonic clock, which takes half as long as time.Now:
 //
 //	now = ahead + time since start
 //
-// If the wall clock is set, the clock follows within a second. If a clock trembles, going back by a millisecond or less, the clock stands
-// still until it has caught up: every bound holds. Until it has passed the instant at which a subject was removed, the clock returns the
-// next one. So a charge of the subject from before is earlier than every charge after it, however many are removed.
+// If the wall clock is set, the clock follows within a second. If its source trembles, going back by a millisecond or less, the clock
+// stands still until the source has caught up, so every bound holds. After a subject was removed at some instant, the clock returns later
+// instants only. So a charge of a removed subject is earlier than every later charge, however many subjects are removed.
 type clock struct {
 	custom func() time.Time // Options.Now, or nil
 	start  time.Time
@@ -231,7 +231,7 @@ type clock struct {
 
 const (
 	lookEvery = time.Second
-	// If the difference is smaller, the clock was not set: the process was delayed between the two readings.
+	// If the difference is smaller, nobody set the clock: the process was delayed between the two readings.
 	leastStep = int64(20 * time.Millisecond / time.Microsecond)
 )
 
@@ -240,7 +240,7 @@ func newClock(custom func() time.Time, start time.Time) clock {
 }
 
 // now reads the clock. The caller holds the shard's lock, so a reading is earlier than the previous one only if the clock
-// was set back by more than it trembles.
+// was set back by more than a tremble.
 func (c *clock) now() int64 {
 	now := c.read()
 	if now < c.last && c.last-now <= threshold.Log.Step {
@@ -256,8 +256,8 @@ func (c *clock) now() int64 {
 	return now
 }
 
-// close makes every later reading later than now, the last one, at which a subject is removed. A clock that is set back
-// is followed nevertheless.
+// close makes every later reading later than now, the last reading, because a subject is removed at now. The clock still
+// follows a source that is set back.
 func (c *clock) close(now int64) {
 	if c.closed == 0 {
 		c.stood = now

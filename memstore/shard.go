@@ -7,13 +7,13 @@ import (
 	"example.com/sash/internal/window"
 )
 
-// A shard owns part of the keys. Everything below mu is guarded by it. Each subject is in one of the two queues.
+// A shard owns a part of the keys. mu guards everything below it. Each subject is in one of the two queues.
 type shard struct {
 	mu       sync.Mutex
 	clock    clock
 	subjects map[uint64]*subject // by hash; those with the same hash are chained
-	free     queue               // those that may be evicted
-	barred   queue               // those that refuse calls
+	free     queue               // subjects that may be evicted
+	barred   queue               // subjects that refuse calls
 	bytes    int64               // of all subjects
 	spare    int64               // bytes of the subjects that may be evicted
 	most     int64               // bytes
@@ -24,24 +24,24 @@ type shard struct {
 type subject struct {
 	id    id
 	next  *subject     // with the same hash
-	state window.State // nil for one that has something else
+	state window.State // nil for a subject with something else than charges
 	log   window.Log   // the state under most algorithms: here, to avoid a pointer
-	other *beside      // nil for one with charges
+	other *beside      // nil for a subject with charges
 	loose bool         // a charge may still be settled; once true, it stays true until the subject is dropped
 
 	barred   bool  // it is in the queue of those that refuse calls
 	deciding bool  // the current decision needs it
-	bytes    int32 // that it holds, as the store has counted them
+	bytes    int32 // that the subject holds, as last weighed
 	refuses  int64 // until when it refuses a call
-	used     int64 // units, by its last decision: of several limits, the most
+	used     int64 // units in use after its last decision: the most of all limits
 
-	born  int64  // when it was first charged, or the instant to which the clock went back since
+	born  int64  // when it was first charged, or the instant to which the clock has gone back since
 	hash  uint64 // of its key
 	due   int64  // when the queue visits it
 	index int    // in its queue; -1 before and after
 
-	until int64 // when no charge can be settled any more and no call be repeated, or what it has instead is over
-	ids   *ids  // nil until there is one
+	until int64 // when no charge can be settled and no call repeated any more, or when other is over
+	ids   *ids  // nil until it has one
 
 	block *window.Block // nil until a refusal is counted
 }
@@ -63,7 +63,7 @@ func (s *subject) begin(policy *driver.Policy) {
 	}
 }
 
-// expires returns when the subject can be forgotten: no charge counts any more, and no settlement does anything.
+// expires returns when the subject can be forgotten, because no charge counts and no settlement does anything any more.
 func (s *subject) expires() int64 {
 	if s.state == nil {
 		return s.until
@@ -71,7 +71,7 @@ func (s *subject) expires() int64 {
 	return max(s.until, s.state.Expires())
 }
 
-// hold keeps the subject for as long as a charge may be settled that was made now, at an instant that lies ahead if it is a booking.
+// hold keeps the subject for as long as a charge made now may be settled. The charge is at an instant that lies ahead if it is a booking.
 func (s *subject) hold(now, at int64, req *driver.Request) {
 	s.born = min(s.born, now)
 	if !req.MaySettle {
@@ -103,13 +103,13 @@ func (sh *shard) fit(now int64, hash uint64, req driver.Request) int64 {
 	}
 	req.Cost = cost
 	if cost > 1 && req.Policy.Algorithm == driver.GCRA && sh.look(now, sub, &req, statuses) != 0 {
-		cost-- // what remains is rounded
+		cost-- // Remaining is rounded
 	}
 	return cost
 }
 
-// decide decides a request, and keeps a subject out that is refused too often: then the request costs nothing. It returns the subject,
-// or nil if there is none. The only error is ErrFull: there is no room for it.
+// decide decides a request, and blocks a subject that is refused too often. A blocked subject is not charged. decide returns the subject,
+// or nil if there is none. The only error is ErrFull: there is no room for the subject.
 func (sh *shard) decide(now int64, hash uint64, req *driver.Request, answer *driver.Answer) (*subject, error) {
 	sub := sh.find(hash, req.Key, req.Policy)
 	if req.Policy.Block.Refusals == 0 {
@@ -144,7 +144,7 @@ func (sh *shard) refuse(now int64, sub *subject, req *driver.Request, answer *dr
 		return
 	}
 	by := &req.Policy.Block
-	if sub.block == nil { // the policy is a later one
+	if sub.block == nil { // an earlier policy had no block
 		sub.block = window.NewBlock(by.Refusals)
 		sh.weigh(sub)
 	}
@@ -177,7 +177,7 @@ func (sh *shard) decideOpen(now int64, hash uint64, sub *subject, req *driver.Re
 	var refusals uint64
 	switch {
 	case req.Forced:
-		sub.log.CountRefused = false // charges that the policy could forget may still be given back
+		sub.log.CountRefused = false // charges that the log could drop may still be given back
 		sub.state.Charge(now, req.Cost, req.Policy.Limits)
 		refusals = sub.state.Look(now, 0, req.Policy.Limits, statuses)
 	case booked(req):
@@ -213,7 +213,7 @@ func (sh *shard) find(hash uint64, key string, policy *driver.Policy) *subject {
 	return sub
 }
 
-// add creates a subject, or returns nil if there is no place for it. The caller puts it into a queue.
+// add creates a subject, or returns nil if there is no room for it. The caller puts the subject into a queue.
 func (sh *shard) add(now int64, hash uint64, key string, policy *driver.Policy) *subject {
 	if !sh.room(now, leastBytes(key)) {
 		return nil

@@ -13,8 +13,8 @@ import (
 // mostAtOnce is the most requests that one script decides, so that it takes less than a millisecond.
 const mostAtOnce = 64
 
-// each carries out operations one after the other: charges of one subject in one round trip for each 64, under the algorithms
-// that keep a compact log, and those of different subjects that gather in one. Settlements take one, or are apart.
+// each carries out operations one after the other. Under the algorithms that keep a compact log, one round trip carries up to 64
+// charges of one subject, or charges of different subjects that gather. Settlements take one round trip, or are ErrApart.
 func (s *Store) each(ctx context.Context, ops []driver.Op) error {
 	settles, inTurn, gathers := true, true, true
 	for i := range ops {
@@ -48,7 +48,7 @@ func (s *Store) plain(op *driver.Op) bool {
 func (s *Store) inTurn(ctx context.Context, ops []driver.Op) error {
 	for len(ops) > 0 {
 		n, err := s.oneScript(ctx, ops[:min(len(ops), mostAtOnce)])
-		if n == 0 && err == nil { // the first needs other calendar boundaries
+		if n == 0 && err == nil { // the first charge needs other calendar boundaries
 			n, err = 1, s.together(ctx, ops[:1])
 		}
 		if err != nil {
@@ -59,8 +59,8 @@ func (s *Store) inTurn(ctx context.Context, ops []driver.Op) error {
 	return nil
 }
 
-// oneScript decides charges of a subject by one script, up to one that needs other calendar boundaries. It returns how many it
-// has decided.
+// oneScript decides charges of a subject by one script, up to the first that needs other calendar boundaries. It returns how
+// many it has decided.
 func (s *Store) oneScript(ctx context.Context, ops []driver.Op) (int, error) {
 	now := calendarNow(ops[:1])
 	var args strings.Builder
@@ -93,8 +93,8 @@ func (s *Store) oneScript(ctx context.Context, ops []driver.Op) (int, error) {
 	return len(ops), nil
 }
 
-// Gathers reports where a group commit can carry out an operation with others. It takes plain charges and looks, under the algorithms that
-// keep a compact log. On a cluster the place is the slot of the key.
+// Gathers returns the place at which a group commit can carry out an operation with others, and whether it can. It takes plain charges and
+// looks under the algorithms that keep a compact log. On a cluster the place is the slot of the key.
 func (s *Store) Gathers(op *driver.Op) (place int, ok bool) {
 	switch {
 	case !s.plain(op), op.Within > 0, s.apart.Load():
@@ -122,8 +122,8 @@ func (s *Store) many(ctx context.Context, ops []driver.Op) {
 	}
 }
 
-// decideMany decides the open operations by one script. It returns those that need other calendar boundaries, in the memory
-// of open, and the server's time, around which these are.
+// decideMany decides the open operations by one script. It returns the operations that need other calendar boundaries, in the
+// memory of open, and the server's time, which those boundaries have to surround.
 func (s *Store) decideMany(ctx context.Context, ops []driver.Op, open []int, now int64) ([]int, int64) {
 	keys := make([]string, len(open))
 	var args arguments
@@ -169,8 +169,8 @@ func cutAnswer(reply string) (answer, rest string, err error) {
 	return "", "", fmt.Errorf("redisstore: the reply of a script is cut off: %w", driver.ErrRejected)
 }
 
-// subjectError returns the error that a script met on one of its keys. If that is not about the key, and so about the
-// server, the request has not been decided, and has its own error if it is made by itself.
+// subjectError returns the error that a script met on one of its keys. If the error is not about the key but about the
+// server, the request has not been decided, and gets its own error when it is made by itself.
 func subjectError(text string) error {
 	if rest, ok := strings.CutPrefix(text, "@user_script:"); ok { // Redis 6.2
 		text = strings.TrimLeft(rest, "0123456789: ")
@@ -182,8 +182,8 @@ func subjectError(text string) error {
 	return err
 }
 
-// alone returns the error of the whole script as that of each request. If the server has certainly decided none of them,
-// each is to be decided by itself: then it has its own error, as where a user may use some of the keys.
+// alone turns the error of a whole script into the error of each request. If the server has certainly decided none of them,
+// each is to be decided by itself, so that it gets its own error: a user may have access to some of the keys only.
 func (s *Store) alone(err error) error {
 	crossed := !s.scripts.Cluster() && (errors.Is(err, driver.ErrApart) || says(err, "CROSSSLOT"))
 	if crossed { // a cluster behind a client that does not look like one
@@ -195,8 +195,8 @@ func (s *Store) alone(err error) error {
 	return err
 }
 
-// any decides one of several charges, in one script, which looks at each subject that it has to compare: see any.lua. The error is also
-// [driver.ErrApart] for charges that may be booked under limits of the calendar: bookings can lie outside any boundaries that are sent.
+// any decides one of several charges in one script, which looks at each subject that it has to compare: see any.lua. The error is also
+// [driver.ErrApart] for charges that may be booked under calendar limits, because bookings can lie outside any boundaries that are sent.
 func (s *Store) any(ctx context.Context, b *driver.Batch) error {
 	ops := b.Ops
 	now, policy := calendarNow(ops), ops[0].Policy
@@ -244,7 +244,7 @@ func packAny(ops []driver.Op, now int64) string {
 			args.add(packed)
 		}
 	}
-	each(1) // now: a call that may not be booked at all would go ahead of bookings
+	each(1) // only now: a call that may not be booked at all would go ahead of bookings
 	if ops[0].Within > 0 && compact(ops[0].Policy.Algorithm) {
 		args.all[0] = 1
 		each(driver.MaxAhead)
@@ -252,8 +252,8 @@ func packAny(ops []driver.Op, now int64) string {
 	return string(args.all)
 }
 
-// Arguments are those of several requests, each behind its length. Requests that are equal but for their keys, as those of most
-// pools, are written once: the length of one that is like the one before is 0.
+// arguments are the arguments of several requests, each behind its length. A request that equals the one before except for the key,
+// as in most pools, is written as a length of 0.
 type arguments struct {
 	all    []byte
 	before string

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Dial connects to the server at addr with connect, and returns the connection if a Redis answers a PING on it: a server of another kind
-// can crash a client that takes its bytes for replies. PING needs no permission. [Silent] knows the connection until it is closed.
+// Dial connects to the server at addr with connect, and returns the connection if a Redis answers a PING on it. A server of another kind
+// can crash a client that reads its bytes as replies. PING needs no permission. [Silent] knows the connection until it is closed.
 //
 // The error is a [*net.OpError] of dialing: no request of a caller was sent. It wraps a [*ForeignError] for a server that is not
 // a Redis. ctx bounds the wait.
@@ -62,7 +62,7 @@ func greet(ctx context.Context, conn net.Conn) error {
 	case strings.HasPrefix(said, "-DENIED"), strings.HasPrefix(said, "-ERR max number of clients"):
 		return errors.New(strings.TrimPrefix(strings.TrimSpace(said[1:]), "ERR ")) // it closes the connection
 	case strings.HasPrefix(said, "-") && strings.Index(said, "\n") == len(said)-1:
-		return nil // such as NOAUTH: the client gets it too, for a command of its own
+		return nil // such as NOAUTH: the client gets the same error for a command of its own
 	}
 	return &ForeignError{Said: said}
 }
@@ -110,7 +110,7 @@ func (e *ForeignError) kind() string {
 }
 
 // Silent names the servers that have owed this process the answer to a script for at least d, on a connection that [Dial] made or is
-// making, as in "127.0.0.1:6379 has not answered for 50ms". It is empty if there is none. See also [Refused].
+// making, as in "127.0.0.1:6379 has not answered for 50ms". It returns "" if there are none. See also [Refused].
 func Silent(d time.Duration) string {
 	longest := owing.servers(clock(), d)
 	const most = 3
@@ -124,8 +124,8 @@ func Silent(d time.Duration) string {
 	return strings.Join(said, ", ")
 }
 
-// Refused returns the error with which [Dial] failed to connect to the server at addr, if it did so in the last second
-// and has not connected to it since. Otherwise it is nil.
+// Refused returns the error with which [Dial] failed to connect to the server at addr in the last second. It returns nil
+// if there was none, or if Dial has connected since.
 func Refused(addr string) error {
 	owing.mu.Lock()
 	defer owing.mu.Unlock()
@@ -135,11 +135,11 @@ func Refused(addr string) error {
 
 // A Connector is a [Scripter] that knows whether its client has a connection for a call.
 type Connector interface {
-	// Unconnected says that the client has no connection, to what, and perhaps why. Otherwise it is empty. It must not block.
+	// Unconnected returns "" unless the client has no connection. Then it says to which server, and perhaps why. It must not block.
 	Unconnected() string
 }
 
-// Silent implements [driver.Witness]: what a [Connector] says, and then that of the package.
+// Silent implements [driver.Witness]. It returns what a [Connector] says, and then what the package's Silent says.
 func (s *Store) Silent(d time.Duration) string {
 	said := Silent(d)
 	if connector, ok := s.scripts.(Connector); ok {
@@ -150,27 +150,27 @@ func (s *Store) Silent(d time.Duration) string {
 	return said
 }
 
-// owing holds the connections of this process. There is one, because clients copy their options, and so nothing else
-// leads from a store to the connections of its client.
+// owing holds the connections of this process. It is global because clients copy their options, so that nothing else leads
+// from a store to the connections of its client.
 var owing = watches{open: make(map[*watched]struct{}), ended: make(map[string]ending)}
 
-// clock returns the time since the process began: never 0, and not that of a clock that can be set.
+// clock returns the time since the process began. It is never 0, and setting the wall clock does not change it.
 func clock() time.Duration { return time.Since(began) + 1 }
 
 var began = time.Now()
 
-// remembered is for how long Silent names a server whose connection ended without an answer, or was not made: clients close such a
-// connection before the call asks Silent.
+// remembered is how long Silent names a server whose connection ended without an answer or was not made. A client closes such a
+// connection before the failed call asks Silent.
 const remembered = time.Second
 
 // watches are the connections of a process, as many as it has open.
 type watches struct {
 	mu    sync.Mutex
 	open  map[*watched]struct{} // guarded by mu
-	ended map[string]ending     // guarded by mu; by address, the last that ended without an answer or was not made
+	ended map[string]ending     // guarded by mu; by address, the last connection that ended without an answer or was not made
 }
 
-// An ending is when a connection ended without an answer, and for how long it had waited, or why it was not made.
+// An ending says when a connection ended without an answer and for how long it had waited, or why it was not made.
 type ending struct {
 	at, waited time.Duration
 	err        error
@@ -191,7 +191,7 @@ func watch(addr string) *watched {
 	return w
 }
 
-// end forgets a connection. It remembers the server if that still owed an answer, or the error with which it was not made.
+// end forgets a connection. It remembers a server that still owed an answer, or the error if the connection was not made.
 func (w *watched) end(err error) {
 	now := clock()
 	owing.mu.Lock()
@@ -214,7 +214,7 @@ func (o *watches) forget(now time.Duration) {
 	maps.DeleteFunc(o.ended, func(_ string, e ending) bool { return now-e.at > remembered })
 }
 
-// servers returns the servers that have owed an answer for at least d, and for how long.
+// servers returns the servers that have owed an answer for at least d, with the time that each has owed it.
 func (o *watches) servers(now, d time.Duration) map[string]time.Duration {
 	longest := make(map[string]time.Duration)
 	add := func(addr string, waited time.Duration) {
@@ -238,7 +238,7 @@ func (o *watches) servers(now, d time.Duration) map[string]time.Duration {
 	return longest
 }
 
-// over returns the connection that was made. It offers system calls if conn does, which go-redis uses to test it.
+// over returns the watched connection over conn. It offers system calls if conn does, because go-redis tests a connection with them.
 func (w *watched) over(conn net.Conn) net.Conn {
 	w.since.Store(0)
 	owing.mu.Lock()
@@ -256,8 +256,8 @@ func (w *watched) over(conn net.Conn) net.Conn {
 	return c
 }
 
-// A connection notes what the server owes: an answer from the first script after the last read on. Redis answers other
-// commands when it likes, such as BLPOP, WAIT and SUBSCRIBE of a client that is not for decisions alone.
+// A connection records since when the server owes an answer: since the first script after the last read. Other commands do
+// not count, because Redis may answer them late, such as BLPOP, WAIT and SUBSCRIBE of a client that does not only decide.
 type connection struct {
 	net.Conn
 	watched *watched
@@ -310,7 +310,7 @@ func (t *trips) end(trip uint64) {
 	delete(t.began, trip)
 }
 
-// Waits implements [driver.Witness]: for how long the oldest script has been with the client.
+// Waits implements [driver.Witness]. It returns for how long the oldest script has been with the client.
 func (s *Store) Waits() time.Duration {
 	s.trips.mu.Lock()
 	defer s.trips.mu.Unlock()

@@ -14,7 +14,7 @@ const orderBring, orderReturn = 1, 2 // the orders of held_bring.lua
 func (s *Store) heldKey(key string) string { return s.prefix + "held:" + key }
 
 // Spend implements [window.Holder], in one script on one key. It does not wait for replicas: a server that
-// missed it spends no lease, because scripts ignore leases that another process of Redis wrote.
+// missed the write spends no lease, because scripts ignore leases that another process of Redis wrote.
 func (s *Store) Spend(ctx context.Context, spending window.Spending) (window.Held, error) {
 	reply, err := s.send(ctx, heldSpend, []string{s.heldKey(spending.Key)}, packSpending(&spending))
 	if err != nil {

@@ -18,7 +18,7 @@ type State struct {
 	Key string
 	// At is the server's clock.
 	At time.Time
-	// TTL is the time until the key expires. It is negative for a key without an expiry, which no script of the store leaves behind.
+	// TTL is the time until the key expires. It is negative for a key without an expiry; scripts of the store leave none.
 	TTL time.Duration
 	// Bytes is the memory of the key on the server; zero if the user may not run MEMORY USAGE.
 	Bytes int64
@@ -27,8 +27,8 @@ type State struct {
 	Entries []Entry
 }
 
-// An Entry is the units that were charged at one instant, or for sliding buckets within one step of the resolution, at
-// the latest of their instants.
+// An Entry is the units that were charged at one instant. For sliding buckets it is the units charged within one step of the
+// resolution, at the latest of their instants.
 type Entry struct {
 	At    time.Time
 	Units int64
@@ -36,8 +36,8 @@ type Entry struct {
 
 const inspectReply = 32 // bytes before the value
 
-// Inspect returns the contents of a subject's key under a policy's algorithm and resolution, or nil if there is no key. It only reads,
-// in work proportional to the log, and needs the rights of a decision, and MEMORY USAGE for Bytes. A value that is no log's is an error.
+// Inspect returns the contents of a subject's key under a policy's algorithm and resolution, or nil if there is no key. It only reads, and
+// its work is proportional to the log. It needs the rights of a decision, and MEMORY USAGE for Bytes. A value that is no log is an error.
 func (s *Store) Inspect(ctx context.Context, key string, policy *driver.Policy) (*State, error) {
 	name, form := s.Key(key, policy), "string 0"
 	switch {

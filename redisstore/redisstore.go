@@ -34,11 +34,11 @@ type Options struct {
 	// Prefix is added before every key, to keep applications on one server apart. Empty is DefaultPrefix.
 	Prefix string
 	// Replicas is how many replicas have to confirm an admission. If fewer confirm in time, the error is sash.ErrUnavailable and the call
-	// is charged. Refusals, peeks and settlements do not wait. Zero is none. It needs a Scripter that is a [Waiter], and for each call a
-	// connection of its own and one more round trip.
+	// is charged. Refusals, peeks and settlements do not wait. Zero is none. Replicas needs a Scripter that is a [Waiter]. Each call then
+	// takes a connection of its own and one more round trip.
 	Replicas int
-	// ReplicaTimeout is how long to wait for them, rounded up to whole milliseconds: shorter than the client's read timeout and the time
-	// for a call, such as a failover store's Budget. Zero is DefaultReplicaTimeout.
+	// ReplicaTimeout is how long to wait for Replicas, rounded up to whole milliseconds. Keep it below the client's read timeout and the
+	// time for a call, such as a failover store's Budget. Zero is DefaultReplicaTimeout.
 	ReplicaTimeout time.Duration
 }
 
@@ -79,15 +79,15 @@ func (s *Store) Key(key string, policy *driver.Policy) string {
 // Slot returns the slot of the key in a Redis Cluster, from 0 to 16383.
 func (s *Store) Slot(key string, policy *driver.Policy) int { return int(slot(s.Key(key, policy))) }
 
-// The name of a key carries the form of its value. Whoever changes what a script stores gives the form another number:
-// instances of both builds then decide beside each other, on keys of their own, where they would reject each other's.
+// The name of a key carries the form of its value. A change of what a script stores gives the form another number. So
+// instances of both builds decide on keys of their own, where otherwise each would reject the keys of the other.
 const (
 	logForm     = "3" // of log.lua
 	setForm     = "2" // of zset.lua
 	windowsForm = "2" // of windows.lua
 )
 
-// tags keep the algorithms apart, which have different types on Redis, and the forms of their values.
+// tags keep apart the algorithms, which have different types on Redis, and the forms of their values.
 var tags = [...]string{
 	driver.SlidingLog:     "log" + logForm,
 	driver.SortedSetLog:   "zset" + setForm,
@@ -105,8 +105,8 @@ func (s *Store) Powers() driver.Powers {
 
 // Do implements [driver.Store]. On a cluster the error of several operations is [driver.ErrApart] for keys of different slots.
 //
-// A compact log remembers about 10,000 IDs of calls and settlements, 16 to 40 bytes each; under the other algorithms a key remembers
-// 600 or so. Beyond that it forgets what ends first: such a call is a new one when it is repeated, and such a settlement gives no units back.
+// A compact log remembers about 10,000 IDs of calls and settlements, 16 to 40 bytes each; other algorithms remember about 600 a key.
+// Beyond that the ID that ends first is forgotten: a repeated call then counts as new, and a settlement gives no units back.
 func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 	switch {
 	case len(b.Ops) == 1:
@@ -165,8 +165,8 @@ func (s *Store) keys(ops []driver.Op) ([]string, error) {
 	return keys, nil
 }
 
-// decide runs a script over all operations at once, and sets their answers. It sends the tail after them: nothing, the ID of a
-// single one, or an order of take.lua.
+// decide runs one script over all operations, and sets their answers. It sends tail behind them: nothing, the ID of a single
+// operation, or an order of take.lua.
 func (s *Store) decide(ctx context.Context, ops []driver.Op, script *Script, tail string) error {
 	policy := ops[0].Policy
 	keys, err := s.keys(ops)
@@ -180,8 +180,8 @@ func (s *Store) decide(ctx context.Context, ops []driver.Op, script *Script, tai
 			keys = append(keys, s.blockKey(own))
 		}
 	}
-	// Calendar limits are sent as boundaries around this process's clock. If the server's clock, or the instant of a booking, is outside,
-	// the script replies with it and decides nothing, and the store sends boundaries around that. A booking is then not earlier.
+	// The store sends calendar limits as boundaries around this process's clock. If the server's clock or the instant of a booking lies
+	// outside, the script decides nothing and replies with that time. The store then sends boundaries around it; no booking is earlier.
 	now, from := calendarNow(ops), int64(0)
 	for range mostTries {
 		arg := pack(ops, policy.CountRefused, now)
@@ -215,7 +215,7 @@ func (s *Store) decide(ctx context.Context, ops []driver.Op, script *Script, tai
 	return errUnsteady
 }
 
-// lookNow sets what operations that were refused find now. Their retry times stay.
+// lookNow sets the answers of refused operations to what a look finds now. Their retry times stay.
 func (s *Store) lookNow(ctx context.Context, ops []driver.Op) error {
 	looks := slices.Clone(ops)
 	for i := range looks {
@@ -234,8 +234,8 @@ func (s *Store) lookNow(ctx context.Context, ops []driver.Op) error {
 	return nil
 }
 
-// mostTries is how often a decision is sent until its calendar boundaries are right: around the server's clock, around
-// the last booking, and around the instant at which a call has room behind it, which others may take meanwhile.
+// mostTries is how often the store sends a decision to get its calendar boundaries right. They may have to surround the server's
+// clock, then the last booking, then the instant at which the call has room behind it, which others may take meanwhile.
 const mostTries = 5
 
 // errUnsteady is about one call: the server answered each time.
@@ -246,7 +246,7 @@ var errUnsteady = fmt.Errorf("redisstore: the server's clock, or the queue of bo
 const (
 	unsettled = 1 << 40 // a charge may still be settled
 	repeated  = 1 << 41 // the call was charged before, perhaps under other limits
-	onlyWaits = 1 << 42 // the answer is as of an instant ahead, but for the retry times
+	onlyWaits = 1 << 42 // all but the retry times is as of an instant ahead
 )
 
 // unpack reads a script's reply into the answers of operations. If the calendar boundaries did not surround the
@@ -260,7 +260,7 @@ func unpack(ops []driver.Op, reply string) (decided bool, at int64, err error) {
 		limits += len(ops[i].Policy.Limits)
 	}
 	delay := int64(0)
-	if n := 16 + 32*limits; len(reply) == n+8 { // it may have been booked
+	if n := 16 + 32*limits; len(reply) == n+8 { // the call may have been booked
 		if delay = int64(number(reply[n:])); delay < 0 || delay > driver.MaxAhead {
 			return false, 0, fmt.Errorf("redisstore: a script returned a booking for %d µs ahead", delay)
 		}
@@ -305,7 +305,7 @@ func unpack(ops []driver.Op, reply string) (decided bool, at int64, err error) {
 	return true, at, nil
 }
 
-// unpackCharged reads the units at the end of a reply into an answer, and returns what precedes them.
+// unpackCharged reads the units at the end of a reply into an answer, and returns the reply without them.
 func unpackCharged(reply string, answer *driver.Answer) string {
 	if len(reply) <= 24 { // without a decision
 		return reply

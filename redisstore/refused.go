@@ -24,8 +24,8 @@ var unable = [...]string{
 	"max number of clients reached",
 }
 
-// rejected returns an error of a script as driver.ErrRejected if it is about the value of a key: the server works. An error
-// that every call meets becomes a *sash.StoreError, also where a script had begun.
+// rejected returns an error of a script as driver.ErrRejected if the error is about the value of a key: the server works. An
+// error that every call meets becomes a *sash.StoreError, even if the script had begun.
 func rejected(err error) error {
 	for _, text := range chain(err) {
 		if said, running := inside(text); begins(said, foreign[:]) || running && stumbles(said) {
@@ -41,7 +41,7 @@ func rejected(err error) error {
 // foreign are prefixes of the errors about a key whose value is not one of this store.
 var foreign = [...]string{"WRONGTYPE", "SASH", "value is not", "hash value is not"}
 
-// stumbles reports whether a script failed in Lua on a value that it read. A function that the server lacks is no value.
+// stumbles reports whether a script failed in Lua on a value that it read. A call of a function that the server lacks is no such failure.
 func stumbles(said string) bool {
 	if rest, ok := strings.CutPrefix(said, "user_script:"); ok {
 		said = strings.TrimLeft(rest, "0123456789: ")
@@ -55,7 +55,7 @@ func stumbles(said string) bool {
 
 // Misconfigured reports whether the server rejects this client until an operator changes something: wrong credentials, missing
 // permissions, a key of another type, keys of several slots, unknown commands, and any other failure within a script. The call may have
-// been charged, which [Uncharged] reports: the permission for the second write of a script can be missing, or that for WAIT.
+// been charged (see [Uncharged]), for example if a permission is missing for the second write of a script, or for WAIT.
 func Misconfigured(err error) bool {
 	var after *waitError
 	if errors.As(err, &after) {
@@ -72,7 +72,7 @@ func Uncharged(err error) bool {
 	return refused
 }
 
-// apart reports whether a script did not run because its keys are not on one server: those of a slot that moves, or of several.
+// apart reports whether a script did not run because its keys are not on one server: their slot moves, or they are in several slots.
 func apart(err error) bool {
 	return errors.Is(err, driver.ErrApart) || says(err, "TRYAGAIN")
 }
@@ -97,7 +97,7 @@ func read(err error) (lasts, uncharged bool) {
 	return within, false
 }
 
-// inside returns the error of a command, without what the server adds to it within a script.
+// inside returns the error of a command without the text that the server adds within a script, and whether a script was running.
 func inside(text string) (said string, running bool) {
 	text = strings.TrimPrefix(text, "ERR ")
 	const source = "@user_script:"

@@ -11,11 +11,11 @@ import (
 	"example.com/sash/driver"
 )
 
-// DefaultReplicaTimeout is how long an admission waits for replicas by default: with the script it fits into failover's default budget of
-// 50 ms. An idle Redis checks for expired waits only 10 times a second, so it can take 100 ms longer, unless its hz is 100.
+// DefaultReplicaTimeout is how long an admission waits for replicas by default. Script and wait fit into failover's default budget of
+// 50 ms. An idle Redis checks for expired waits only 10 times a second, so a wait can take 100 ms longer, unless its hz is 100.
 const DefaultReplicaTimeout = 25 * time.Millisecond
 
-// A Waiter is a Scripter that can wait for replicas, which Options.Replicas needs. Those of goredisstore and rueidisstore are Waiters.
+// A Waiter is a Scripter that can wait for replicas, as Options.Replicas requires. goredisstore and rueidisstore have Waiters.
 type Waiter interface {
 	Scripter
 	// RunWait runs a script like Run. If wait.For returns true for its reply, RunWait then sends WAIT on the same connection, because
@@ -40,7 +40,7 @@ func charges(ops []driver.Op) bool {
 	return false
 }
 
-// run runs the script of a decision. An admission is on enough replicas, or the error is a *sash.StoreError.
+// run runs the script of a decision. If too few replicas have confirmed an admission, the error is a *sash.StoreError.
 func (s *Store) run(ctx context.Context, ops []driver.Op, script *Script, keys []string, arg string) (string, error) {
 	if s.wait.Replicas <= 0 || !charges(ops) {
 		return s.send(ctx, script, keys, arg)

@@ -73,11 +73,11 @@ var (
 	inspect   = load("inspect.lua") // not one of Scripts: it needs other rights
 )
 
-// A set is the scripts of an algorithm. The one that decides may also be the one that decides with an ID or settles, by the
-// mode or the end of its argument.
+// A set is the scripts of an algorithm. The script that decides may also decide with an ID or settle, depending on the mode
+// or the end of its argument.
 type set struct{ decide, once, settle, take, reward, choose *Script }
 
-// uniform returns the set of an algorithm with one script, and those that are made of it.
+// uniform returns the set of an algorithm with one script and the scripts made of it.
 func uniform(script *Script) set {
 	take := taker(script)
 	return set{decide: script, once: script, settle: script, take: take, reward: take, choose: choose(script)}
@@ -96,8 +96,8 @@ func load(names ...string) *Script {
 	return NewScript(names[len(names)-1], text).With(threshold.Scripts)
 }
 
-// shared returns the script of an algorithm that decides by shared.lua, named after the last file. What the first file has
-// from a mark on, and the next one from its mark on, stands where the same mark is; what comes before is put at the front.
+// shared returns the script of an algorithm that decides by shared.lua, named after the last file. Each file has a mark: the
+// text behind it replaces the same mark in the script, and the text before it goes to the front.
 func shared(names ...string) *Script {
 	source := load("shared.lua").source
 	put := func(mark, text string) { source = strings.Replace(source, mark, text, 1) }
@@ -115,7 +115,7 @@ func shared(names ...string) *Script {
 	return NewScript(names[len(names)-1], functions+source).With(threshold.Scripts)
 }
 
-// around returns the script of some files, the last of which makes the decision of another script where it says DECIDE.
+// around returns the script of some files. In the last of them, the decision of another script stands where it says DECIDE.
 func around(script *Script, name string, files ...string) *Script {
 	return NewScript(name, load(files...).put("DECIDE", script).source).With(threshold.Scripts)
 }
@@ -124,7 +124,7 @@ func (s *Script) put(mark string, other *Script) *Script {
 	return NewScript(s.Name, strings.Replace(s.source, "-- "+mark+"\n", other.source, 1)).With(threshold.Scripts)
 }
 
-// blockers returns the scripts that block.lua makes of those that can refuse, by them.
+// blockers returns, for each script that can refuse, the script that block.lua makes of it.
 func blockers() map[*Script]*Script {
 	all := make(map[*Script]*Script)
 	for _, of := range sets {
@@ -143,7 +143,7 @@ func taker(script *Script) *Script { return around(script, "take_"+script.Name, 
 // choose returns the script that makes a decision on whichever of several subjects has most room, by any.lua.
 func choose(script *Script) *Script { return around(script, "any_"+script.Name, "any.lua") }
 
-// clocked returns a script that takes the time from the one around it.
+// clocked returns a script that takes the time from the script around it.
 func clocked(script *Script) *Script {
 	return NewScript(script.Name, strings.Replace(script.source, "call('TIME')", "clock", 1))
 }
@@ -198,7 +198,7 @@ func pack(ops []driver.Op, countRefused bool, now int64) string {
 	return string(b)
 }
 
-// bookable returns how far ahead charges may be booked that are decided together; zero if all only look, or cannot be.
+// bookable returns how far ahead charges that are decided together may be booked. It is zero if all only look or none can be booked.
 func bookable(ops []driver.Op) int64 {
 	if !charges(ops) || !ops[0].Policy.Bookable() {
 		return 0
@@ -210,13 +210,13 @@ func bookable(ops []driver.Op) int64 {
 	return within
 }
 
-// packBooking writes what follows the argument of a decision that may be booked: how far ahead, and from which instant on.
+// packBooking writes the end of the argument of a decision that may be booked: how far ahead, and from which instant on.
 func packBooking(within, from int64) string {
 	var b [12]byte
 	return string(appendUint(b[:0], 5, within, 7, from))
 }
 
-// packSettlement writes the argument of a settlement: that of a decision, followed by when it was made, the instant of the
+// packSettlement writes the argument of a settlement: the argument of the decision, when it was made, the instant of the
 // charge, its units, the instant from which settling does nothing, and the settlement's name.
 func packSettlement(set *driver.Settlement) string {
 	var usual [usualSize]byte
@@ -244,7 +244,7 @@ func appendRequest(b []byte, req *driver.Request, now int64) []byte {
 		b0, _ := l.Bounds(b1 - 1)
 		_, b3 := l.Bounds(b2)
 		for _, bound := range [...]int64{b0, b1, b2, b3} {
-			b = appendUint(b, 7, max(1, bound)) // a clock near 1970: the instant before it counts from is not negative
+			b = appendUint(b, 7, max(1, bound)) // on a clock near 1970, the instant before a bound is then not negative
 		}
 	}
 	return b

@@ -13,8 +13,8 @@ import (
 	"example.com/sash/internal/window"
 )
 
-// settle corrects charges. The error is [driver.ErrApart] for several under an algorithm that keeps no compact log, and on a
-// cluster for keys of different slots.
+// settle corrects charges. The error is [driver.ErrApart] for several charges if the algorithm keeps no compact log, or if
+// their keys are in different slots of a cluster.
 func (s *Store) settle(ctx context.Context, ops []driver.Op) error {
 	script, args := sets[ops[0].Policy.Algorithm].settle, ""
 	for i := range ops {
@@ -34,8 +34,8 @@ func (s *Store) settle(ctx context.Context, ops []driver.Op) error {
 	return err
 }
 
-// forget removes the charges under a name. It ends the block of the subject whatever policy began it, by a script of its own
-// while the slot of the two moves.
+// forget removes the charges under a name, and ends the block of the subject, whatever policy began it. While the slot of the
+// two keys moves, it ends the block by a second script.
 func (s *Store) forget(ctx context.Context, own string) error {
 	keys := []string{own, s.blockKey(own)}
 	_, err := s.send(ctx, reset, keys, "")
@@ -49,7 +49,7 @@ func (s *Store) forget(ctx context.Context, own string) error {
 
 func (s *Store) giveBack(ctx context.Context, op *driver.Op) error {
 	own := [1]driver.Op{*op}
-	if op.Policy.Block.Refusals > 0 { // it is no call that is refused
+	if op.Policy.Block.Refusals > 0 { // a GiveBack is never refused
 		open := *op.Policy
 		open.Block = driver.Block{}
 		own[0].Policy = &open
@@ -59,8 +59,8 @@ func (s *Store) giveBack(ctx context.Context, op *driver.Op) error {
 	return err
 }
 
-// extend makes charges anew, in one script. It waits for replicas only when it brings a booking forward. On a cluster the error
-// is [driver.ErrApart] for keys of different slots.
+// extend moves charges to now, in one script. It waits for replicas only if it moves a booking. On a cluster the error is
+// [driver.ErrApart] for keys of different slots.
 func (s *Store) extend(ctx context.Context, ops []driver.Op) error {
 	again := slices.Clone(ops)
 	booked := ops[0].Delay > 0
@@ -125,13 +125,13 @@ func (s *Store) coolDownKey(key string) string {
 	return s.beside("cooldown", s.Key(key, &driver.Policy{Algorithm: driver.SlidingLog}), key)
 }
 
-// packBlock writes what follows the argument of a decision in that of block.lua.
+// packBlock writes the part of block.lua's argument that follows the argument of the decision.
 func packBlock(b *driver.Block) string {
 	var buf [16]byte
 	return string(appendUint(buf[:0], 2, b.Refusals, 7, b.Window, 7, b.Length))
 }
 
-// cutLefts cuts the end of a reply of block.lua off: the time until the block of each subject ends. A reply without an answer has none.
+// cutLefts splits off the end of a reply of block.lua: the time until the block of each subject ends. A reply without an answer has none.
 func cutLefts(reply string, subjects int) (rest, lefts string) {
 	end := len(reply) - 8*subjects
 	if end <= 16 || int64(number(reply)) < 0 {
@@ -140,7 +140,7 @@ func cutLefts(reply string, subjects int) (rest, lefts string) {
 	return reply[:end], reply[end:]
 }
 
-// bar makes those answers refusals whose subjects are blocked, or that block.lua says refuse while another one is blocked.
+// bar turns answers into refusals if their subjects are blocked, or if block.lua says that they refuse while another subject is blocked.
 func bar(ops []driver.Op, lefts string) error {
 	for i := 0; len(lefts) >= 8; i, lefts = i+1, lefts[8:] {
 		left := number(lefts)
@@ -179,13 +179,13 @@ func (s *Store) cool(ctx context.Context, op *driver.Op) error {
 	return nil
 }
 
-// Instances records on Redis that an instance of a group is alive, and returns how many are, including this one: the number that shares
-// each limit while Redis cannot be reached. Each instance calls it with an ID of its own, such as a host name and a process ID, a few
-// times in each ttl, of whole milliseconds. One that does not call for a ttl is no longer counted.
+// Instances records on Redis that an instance of a group is alive, and returns how many are, including this one. That number shares each
+// limit while Redis cannot be reached. Each instance calls Instances with an ID of its own, such as a host name and a process ID, a few
+// times in each ttl, of whole milliseconds. An instance that has not called for a ttl is no longer counted.
 //
-// The count is too low after Redis has lost its state, or its clock has jumped forward, until every instance has called again: a caller
-// that must not admit too much keeps the highest count of the last ttl. It is too high for a while after the clock went back. Errors are
-// [sash.ErrInvalidKey] for a group or ID, [sash.ErrInvalidLimit] for a ttl, and those of the client.
+// After Redis has lost its state or its clock has jumped forward, the count is too low until every instance has called again. A caller
+// that must not admit too much uses the highest count of the last ttl. After the clock went back, the count is too high for a while. Errors
+// are [sash.ErrInvalidKey] for a group or ID, [sash.ErrInvalidLimit] for a ttl, and those of the client.
 func (s *Store) Instances(ctx context.Context, group, id string, ttl time.Duration) (int, error) {
 	for _, name := range [...]string{group, id} {
 		if name == "" || len(name) > driver.MaxKeyLength {

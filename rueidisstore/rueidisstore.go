@@ -3,13 +3,13 @@
 //
 // The client stays the caller's: its connections, timeouts and credentials are used as they are, and it is never
 // closed. [Tune] sets the options of a client that recovers quickly. Calls that go on at the same time share a
-// connection, in one pipeline. rueidis sends only those commands again that are marked as harmless to repeat, which a
-// decision is not: a call whose reply is lost is charged at most once. A MOVED or ASK of a cluster, where nothing has
-// run, is followed.
+// connection, in one pipeline. rueidis resends only commands that are marked as harmless to repeat, and decisions are not
+// marked. So a call whose reply is lost is charged at most once. rueidis follows a MOVED or ASK of a cluster, where nothing
+// has run.
 //
 // One option of rueidis breaks that promise: ClientOption.ConnLifetime. When a connection reaches its
-// lifetime and the server has not answered for a second more, rueidis sends what was under way again,
-// marked or not. Leave it zero on a client that decides.
+// lifetime and the server has not answered for a second more, rueidis resends the commands in flight,
+// marked or not. Leave the option zero on a client that decides.
 package rueidisstore
 
 import (
@@ -62,14 +62,14 @@ func run(ctx context.Context, to rueidis.CoreClient, script *redisstore.Script, 
 	return reply, nil
 }
 
-// send sends one command. It must not be marked as one that can be sent again.
+// send sends one command. The command must not be marked as one that can be resent.
 func send(ctx context.Context, to rueidis.CoreClient, name, script string, keys []string, arg string) (string, error) {
 	cmd := to.B().Arbitrary(name, script, strconv.Itoa(len(keys))).Keys(keys...).Args(arg).Build()
 	reply, err := to.Do(ctx, cmd).ToString()
 	return reply, ended(ctx, err)
 }
 
-// ended returns the context's error in place of one that came past its deadline.
+// ended returns the context's error in place of an error that came after the context's deadline.
 func ended(ctx context.Context, err error) error {
 	if deadline, ok := ctx.Deadline(); err != nil && ok && !time.Now().Before(deadline) {
 		<-ctx.Done() // a connection's deadline can be a moment ahead of its context's
@@ -78,8 +78,8 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// RunWait implements redisstore.Waiter. Both commands have a connection of their own: WAIT counts
-// only writes of its own. On a cluster a MOVED or ASK, where nothing has run, is not followed but an error.
+// RunWait implements redisstore.Waiter. Both commands share a connection of their own, because WAIT counts only
+// writes of its own connection. On a cluster a MOVED or ASK, where nothing has run, is an error.
 func (s *scripter) RunWait(ctx context.Context, script *redisstore.Script, keys []string, arg string, wait redisstore.Wait) (reply string, confirmed int64, err error) {
 	err = s.client.Dedicated(func(conn rueidis.DedicatedClient) error {
 		if reply, err = run(ctx, conn, script, keys, arg); err != nil || !wait.For(reply) {
@@ -129,8 +129,8 @@ func Tune(opts rueidis.ClientOption) rueidis.ClientOption {
 	return opts
 }
 
-// dial connects as rueidis does by itself, through redisstore.Dial: rueidis ends the process when a server sends more
-// replies than there were commands, as a server of another kind can.
+// dial connects as rueidis does by itself, but through redisstore.Dial. rueidis ends the process when a server sends more
+// replies than it received commands, as a server of another kind can.
 func dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
 	if d.Timeout > 0 {
 		var cancel context.CancelFunc

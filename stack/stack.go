@@ -6,15 +6,15 @@
 //
 //	caller --> failover --> denial cache --> lease --> group commit --> store
 //
-// Each answers what it can, and passes on the rest:
+// Each decorator answers the calls that it can, and passes on the rest:
 //
 //   - failover's budget covers everything behind it, and it chooses its mode by the cost of a single call.
-//   - The denial cache answers refused callers from memory, also those of limits that are not leased: see lease.New.
-//   - lease, only with [Options].Lease, spends units that the store charged in advance. Such a call waits for no batch.
+//   - The denial cache answers refused callers from memory, also under limits that are not leased: see lease.New.
+//   - lease, only with [Options].Lease, spends units that the store charged in advance. Calls from a lease wait for no batch.
 //   - Group commit decides concurrent calls in one round trip.
 //
-// By default limits are exact, and a call without an answer within 50 ms is an error. One that is ready to wait
-// has a second, and 5 s while the store answers others.
+// By default limits are exact, and a call without an answer within 50 ms is an error. A call that is ready to
+// wait has a second, and 5 s while the store answers other calls.
 //
 // # When not to use it
 //
@@ -57,11 +57,11 @@ type Options struct {
 // methods of failover.Store, such as With for limits with other failure modes and State for a health check.
 type Store struct {
 	*failover.Store
-	leases *lease.Store // nil without
+	leases *lease.Store // nil without leases
 }
 
-// New returns the stack over a store, which it does not own: a store itself, such as goredisstore.New returns, without
-// decorators of this order. A nil opts is the default. New does no I/O. The error says what is wrong.
+// New returns the stack over a store, which it does not own. Pass a store without these decorators, such as goredisstore.New
+// returns. A nil opts is the default. New does no I/O. The error says what is wrong.
 func New(store driver.Store, opts *Options) (*Store, error) {
 	if driver.Nil(store) {
 		return nil, errors.New("stack: New needs a store to decide with, such as goredisstore.New(client, nil)")
@@ -95,16 +95,16 @@ func New(store driver.Store, opts *Options) (*Store, error) {
 	return &s, nil
 }
 
-// GroupCommit returns a store that decides concurrent calls of a process together, in one round trip: those of a key as one,
-// and those of up to 16 keys at once, if the store can. There is no timer. Each answer is that of the call by itself. It
-// panics if next is nil.
+// GroupCommit returns a store that decides concurrent calls of a process together, in one round trip: calls of a key as one
+// call, and calls of up to 16 keys at once, if the store can. There is no timer. Each call gets the same answer as by itself.
+// GroupCommit panics if next is nil.
 //
 // Do not use it over a proxy that sends a script with keys of several servers to the server of the first key.
 func GroupCommit(next driver.Store) driver.Store { return coalesce.New(next) }
 
-// DenialCache returns a store that answers a refused caller from memory while the refusal holds, for a second at most, and
-// keeps 100,000 keys. Nothing is refused that the store would admit, but for that second after a reset or a loss of state by
-// another process. It panics if next is nil.
+// DenialCache returns a store that answers a refused caller from memory while the refusal holds, for a second at most. It keeps
+// 100,000 keys. It refuses no call that the store would admit, except in that second after a reset by another process or a
+// loss of state. It panics if next is nil.
 func DenialCache(next driver.Store) driver.Store { return denials.New(next, 0) }
 
 func bare(store driver.Store) error {
@@ -124,10 +124,10 @@ func bare(store driver.Store) error {
 	return nil
 }
 
-// Close ends the work of a program that stops: it writes what was admitted locally to the store, and then gives back what
-// is leased. It goes on until the context ends. The error says what stays uncounted, or charged until it leaves the window.
-// Call it before the store's client is closed, and make no calls meanwhile: a closed Store still decides, and what it leases
-// then is not given back.
+// Close ends the work of a program that stops: it writes local admissions to the store, and then gives back leases. It goes
+// on until the context ends. The error says how much stays uncounted, or charged until it leaves the window. Call Close before
+// you close the store's client, and make no calls meanwhile: a closed Store still decides, and leases that it fetches then
+// are not given back.
 func (s *Store) Close(ctx context.Context) error {
 	err := s.Store.Close(ctx)
 	if s.leases != nil {

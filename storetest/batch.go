@@ -8,7 +8,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// batchCases carry out batches by themselves, where the others ask through limiters.
+// batchCases call the store with batches, while other cases use limiters.
 var batchCases = []testCase{
 	{"a batch of one operation", "an operation alone is carried out in any mode, and is the one that is chosen", nil, func(s *suite) {
 		l := s.limiter(sash.Every(10, window))

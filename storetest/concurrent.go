@@ -131,7 +131,7 @@ func units(res sash.Result, err error) (int64, error) {
 	return 0, err
 }
 
-// randomCases draw calls, or count what many of them admit.
+// randomCases make random calls, or count the units that many calls admit.
 var randomCases = []testCase{
 	{"random calls", "every field of every answer to random calls is that of memstore", notGCRA, func(s *suite) {
 		for seed := range uint64(20) {

@@ -36,8 +36,8 @@ import (
 //	cooling key              look at it
 //	clock                    only move the clock
 //
-// The limits are those of the case unless a line has others. Every retry time of a refusal is above zero, and every instant
-// of an admission the clock's, and its delay later.
+// The limits are those of the case unless a line has others. Every retry time of a refusal is above zero. The instant of
+// every admission is the clock's time plus the delay.
 type script struct {
 	*suite
 	options sash.Options
@@ -45,7 +45,7 @@ type script struct {
 	results map[string]*scripted // by name
 }
 
-// A scripted is what a line returned, and what may be settled.
+// A scripted is the result of a line, with the charges that may be settled.
 type scripted struct {
 	sash.Result
 	cooled driver.CoolDown
@@ -239,9 +239,9 @@ func (r *script) subjects(args []string) (all []sash.Subject) {
 	return all
 }
 
-// check compares a result with what a line expects: whether it was admitted, or else "no"; "blocked", "guessed" and "gone";
-// left, retry, reset, delay and charged as in a result, length and ends of a cool-down, the key or the limit that refuses
-// "by", the subject that is "chosen", and the result with the same instant "as" this one.
+// check compares a result with what a line expects. A line may say "no" for a refusal, "blocked", "guessed" and "gone". It
+// may give left, retry, reset, delay and charged of the result, length and ends of a cool-down, and the key or limit that
+// refuses with "by". It may name the subject "chosen", and with "as" an earlier result at the same instant.
 func (r *script) check(verb string, got *scripted, want []string, line string) {
 	r.Helper()
 	expect := func(what string, got, want any) {

@@ -19,7 +19,7 @@ func blocks(refusals int, window, length time.Duration) sash.Options {
 
 var countRefused = sash.Options{CountRefused: true}
 
-// scripted are the cases that one caller shows.
+// scriptCases are the cases that need only one caller.
 var scriptCases = []testCase{
 	scriptOf("units are admitted and no more",
 		"a limit of N units admits N units in an instant, and not one more, and a peek charges nothing", nil, "5/10s", `

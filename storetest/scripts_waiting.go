@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// waitingCases are those of callers who come back later: bookings, blocks and cool-downs.
+// waitingCases are the cases of callers who come back later: bookings, blocks and cool-downs.
 var waitingCases = []testCase{
 	scriptOf("a booking starts when there is room",
 		"a booking starts at the first microsecond at which it fits, and what remains is as of then, with times from now", nil, "3/10s", `

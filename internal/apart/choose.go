@@ -11,13 +11,13 @@ import (
 	"example.com/sash/driver"
 )
 
-// Choose carries out a batch of mode [driver.Any] with a store that cannot do it in one step. It looks at a group of subjects
-// concurrently, and decides on the one with most room; if other calls have taken that room in between, it decides on the next
-// best. If no subject has room, it decides on the one that a look expects to have room first. So a call is refused, or booked,
-// only if every subject was seen without room; and another one may have room earlier. Of a subject with calendar limits alone, a
-// look does not show bookings that lie ahead.
+// Choose carries out a batch of mode [driver.Any] with a store that cannot do so in one step. It looks at a group of subjects
+// concurrently, and decides on the subject with most room. If other calls have taken that room meanwhile, it decides on the next
+// best. If no subject has room, it decides on the one that should have room first according to the looks. So a call is refused or
+// booked only if every subject was without room when looked at, and another subject may have room earlier. A look at a subject
+// with calendar limits alone does not show bookings that lie ahead.
 //
-// At most one subject is charged. After an error of a decision it may have been. Subjects that the store rejects are left out.
+// At most one subject is charged, perhaps also after an error of a decision. Choose leaves out subjects that the store rejects.
 func Choose(ctx context.Context, store driver.Store, b *driver.Batch) error {
 	soonest, expected, bad := -1, int64(0), error(nil)
 	for begin := 0; begin < len(b.Ops); begin += driver.ChoiceGroup {
@@ -41,7 +41,7 @@ func Choose(ctx context.Context, store driver.Store, b *driver.Batch) error {
 				continue
 			}
 			req := group[i].Request
-			req.Within = min(req.Within, 1) // now; one that may not be booked at all would go ahead of bookings
+			req.Within = min(req.Within, 1) // only now: a call that may not be booked at all would go ahead of bookings
 			answer, err := driver.Decide(ctx, store, req)
 			if err != nil || answer.Allowed() {
 				b.Chosen, group[i].Answer = begin+i, answer
@@ -64,8 +64,8 @@ func Choose(ctx context.Context, store driver.Store, b *driver.Batch) error {
 	return err
 }
 
-// Room returns the share of a limit's units that would be left after the request: that of the limit with the smallest
-// share. It is below zero if the request does not fit. The statuses are those of a look at the request's subject.
+// Room returns the share of a limit's units that would be left after the request, for the limit with the smallest share.
+// It is below zero if the request does not fit. The statuses come from a look at the request's subject.
 func Room(req *driver.Request, statuses []driver.Status) float64 {
 	least := 1.0
 	for i := range statuses {
@@ -87,8 +87,8 @@ func byRoom(ops []driver.Op, looks []driver.Answer) []int {
 	return fit
 }
 
-// expect returns the least time until a request fits, by a look at its subject or by a refusal. A booking is not earlier
-// than the last charge, which a look shows by the time until that has left its window.
+// expect returns the least time until a request fits, judged by a look at its subject or by a refusal. A booking is not
+// earlier than the last charge. The time until that charge has left its window shows when it was.
 func expect(req *driver.Request, look *driver.Answer) (wait int64) {
 	for i, s := range look.Statuses() {
 		if s.Remaining < req.Cost {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// afterwards bounds what goes on after a caller has left: the decision, and then giving back.
+// afterwards bounds each thing that goes on after a caller has left: the decision, and then giving back.
 const afterwards = time.Second
 
-// Left counts the callers who have left before the store has decided and what it admitted is given back. While there are many, further
-// calls wait: they would only make the store slower, until what it admits comes too late to be given back. Nil bounds nothing.
+// Left counts the callers who have left while the store still decides their calls or takes back what it admitted. While there are many,
+// further calls wait: they would slow the store down until its admissions come too late to be given back. Nil bounds nothing.
 type Left struct {
 	mu    sync.Mutex
 	n     int           // guarded by mu
@@ -60,8 +60,8 @@ func (l *Left) add(n int) {
 //	store    decide ---------------- admitted --> given back
 //	                     |<-- at most 1 s -->|
 //
-// A caller who leaves gets the error of ctx at once. The decision goes on for up to a second, and then giveBack is called with what it
-// returned, unless that is an error. What the store decides later than that may stay charged. A panic of decide is returned as an error.
+// A caller who leaves gets the error of ctx at once. The decision goes on for up to a second. Then Outlive calls giveBack with its value,
+// unless it failed. A charge that the store makes after that may stay. Outlive returns a panic of decide as an error.
 func Outlive[T any](ctx context.Context, left *Left, decide func(context.Context) (T, error), giveBack func(T)) (value T, err error) {
 	if err := left.few(ctx); err != nil {
 		return value, err
@@ -108,7 +108,7 @@ func safely[T any](ctx context.Context, f func(context.Context) (T, error)) (val
 	return f(ctx)
 }
 
-// extend returns a context that ends a second after the deadline of ctx, for clients that look at deadlines, and not when it is canceled.
+// extend returns a context that ends a second after the deadline of ctx, for clients that read deadlines. Canceling ctx does not end it.
 func extend(ctx context.Context) (context.Context, context.CancelFunc) {
 	detached := context.WithValue(context.WithoutCancel(ctx), callerKey{}, ctx)
 	if deadline, ok := ctx.Deadline(); ok {

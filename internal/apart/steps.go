@@ -18,16 +18,16 @@ const mostTries = 3
 //
 // All callers charge the steps in the order of their least keys, so that two calls over the same subjects do not refuse
 // each other. (Steps of several keys have no common order with all others: "a z" before "m", and "m" before "z".) A call
-// looks at the later steps first, and begins with one that has no room. So a call that will be refused charges nothing:
-// its charge would refuse other calls until it is given back, with a retry time that is a whole window. If another call
-// takes the room in between, the charges are given back and the call begins again.
+// looks at the later steps first, and begins with a step that has no room. So a call that will be refused charges nothing.
+// Its charge would refuse other calls until it is given back, with a retry time of a whole window. If another call takes
+// the room in between, Decide gives the charges back and begins again.
 //
-// Where refused calls are charged too, a refusal is charged to the requests of the step that refuses, and to no others.
-// What was charged is also given back when the store fails, or when the caller leaves (see [Outlive]). If the process ends
-// in between, it stays charged until it leaves the window.
+// If refused calls are charged too, a refusal is charged only to the requests of the step that refuses. Decide also gives
+// charges back when the store fails, or when the caller leaves (see [Outlive]). If the process ends in between, they stay
+// charged until they leave the window.
 //
-// It sets the answers, and returns whether all were admitted. If not, only the answers of the step that refused are set; the others have
-// no statuses. The error is ErrUnsupported if it takes several steps and the store does not settle.
+// Decide sets the answers, and reports whether all were admitted. If not, only the answers of the step that refused are set; the others
+// have no statuses. The error is ErrUnsupported if the decision takes several steps and the store does not settle.
 func Decide(ctx context.Context, store driver.Store, steps ...[]driver.Op) (bool, error) {
 	caller, outlived := ctx.Value(callerKey{}).(context.Context)
 	if !outlived {
@@ -115,7 +115,7 @@ func (p *plan) decide(ctx context.Context) (bool, error) {
 	}
 }
 
-// order returns the steps in the order of their keys, but first one that has no room, if any. The first is not looked at: it is next.
+// order returns the steps in the order of their keys, but puts a step without room first. It does not look at the step that is first.
 func (p *plan) order(ctx context.Context) ([]step, error) {
 	for i := 1; i < len(p.steps); i++ {
 		s := p.steps[i]
@@ -135,8 +135,8 @@ func (p *plan) order(ctx context.Context) ([]step, error) {
 	return p.steps, nil
 }
 
-// charge charges the steps in an order, and reports whether all were admitted. If not, it has given back those that were,
-// and returns how many. The error is ErrApart only if all were given back.
+// charge charges the steps in an order, and reports whether all were admitted. If not, it gives back the steps that were,
+// and returns their number. The error is ErrApart only if all of them were given back.
 func (p *plan) charge(ctx context.Context, order []step) (charged int, admitted bool, err error) {
 	for i, s := range order {
 		err := p.ask(ctx, s)
@@ -170,7 +170,7 @@ func (p *plan) giveBack(ctx context.Context, steps []step) (failed error) {
 	return failed
 }
 
-// Undo returns the operation that gives back what a charge was charged, all of it.
+// Undo returns the operation that gives back a whole charge.
 func Undo(op *driver.Op) driver.Op {
 	a := &op.Answer
 	return driver.Op{Kind: driver.Settle, Settlement: driver.Settlement{Request: op.Request, At: a.At, Delay: a.Delay, Source: a.Source}}
@@ -184,7 +184,7 @@ func (p *plan) ask(ctx context.Context, s step) error {
 	return b.Do(ctx, p.store)
 }
 
-// split makes each charge a step of its own. It reports false if that is so already.
+// split makes each charge a step of its own. It reports false if each is one already.
 func (p *plan) split() bool {
 	var single []step
 	for _, s := range p.steps {

@@ -38,8 +38,8 @@ func perKey(limiter func() func() bool) decide {
 	}
 }
 
-// drive writes a history, for sash verify, of a limiter of 20 in 2 s. A line of the load is when to call, in seconds since
-// the epoch, and a key.
+// drive calls a limiter of 20 in 2 s and writes the history, for sash verify. Each line of the load has the time of a call,
+// in seconds since the epoch, and a key.
 func drive(ctx context.Context, name, address string, load io.Reader, history io.Writer) {
 	all := append(slices.Clone(openers), drivers...)
 	i := slices.IndexFunc(all, func(o opener) bool { return o.name == name })

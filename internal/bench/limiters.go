@@ -30,15 +30,15 @@ import (
 	"example.com/sash/stack"
 )
 
-// workloads have room for everything that a contender can do, but for the last. The windows are whole seconds, since some
-// libraries count in them.
+// workloads, except for the last, have limits that no contender reaches. The windows are whole seconds, because some
+// libraries count in seconds.
 var workloads = []workload{
 	{name: "1,000 keys, 64 callers", keys: 1000, callers: 64, units: 10_000, window: time.Minute},
 	{name: "one hot key below its limit, 64 callers", keys: 1, callers: 64, units: 20_000_000, window: time.Second},
 	{name: "one hot key over its limit, 64 callers", keys: 1, callers: 64, units: 100, window: time.Hour, refused: true},
 }
 
-// An opener opens a limiter of this program on a Redis, for one workload. Its clients stay open: they are idle afterwards.
+// An opener opens a limiter of this program on a Redis, for one workload. Its clients stay open, but idle, afterwards.
 type opener struct {
 	name string
 	open func(addr string, w workload) decide
@@ -96,8 +96,8 @@ func openUlule(addr string, w workload) decide {
 	}
 }
 
-// openThrottled is github.com/throttled/throttled: GCRA by compare and swap, which gives up after ten tries. Over its limit
-// such a call counts as refused.
+// openThrottled is github.com/throttled/throttled: GCRA by compare and swap, which gives up after ten tries. In the workload
+// of refusals, such a call counts as refused.
 func openThrottled(addr string, w workload) decide {
 	store := must(throttledstore.NewCtx(newClient(addr), "throttled:"))
 	l := must(throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
@@ -151,7 +151,7 @@ func (b *bench) limiters() {
 }
 
 // A program has a limiter of another language. It gets the address of Redis as its argument and writes one line of JSON
-// with its version. Then it answers each line with a workload by one with an outcome.
+// with its version. Then it reads workloads, one a line, and answers each with a line that has the outcome.
 type program struct {
 	name, dir string
 	get       [][]string // installs it, in a copy of its folder
@@ -213,7 +213,7 @@ func (b *bench) program(p program, redis string) (c contender, end func(), err e
 	}}, end, nil
 }
 
-// install copies a folder and runs the commands in it, unless that has been done.
+// install copies a folder and runs the commands in it, unless it has done so before.
 func install(b *bench, name, dir string, commands [][]string) error {
 	done := filepath.Join(dir, ".installed") // written last
 	if _, err := os.Stat(done); err == nil {

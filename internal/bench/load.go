@@ -17,14 +17,14 @@ import (
 	"example.com/sash/internal/redistest"
 )
 
-// A workload is calls of one unit from so many callers on so many keys, under one limit.
+// A workload is calls of one unit from a number of callers on a number of keys, under one limit.
 type workload struct {
 	name          string
 	keys, callers int
 	units         int64
 	window        time.Duration
-	refused       bool // nearly all calls; otherwise none may be, because a refusal costs less than an admission
-	perSecond     int  // calls over all callers, at even distances; 0 is as many as are answered
+	refused       bool // nearly all calls are refused; otherwise none may be, because a refusal costs less than an admission
+	perSecond     int  // calls over all callers, at even distances; 0 is as many as the limiter answers
 }
 
 // An outcome is what a contender did in one turn.
@@ -105,8 +105,8 @@ func (b *bench) inProcess(name string, decide decide) contender {
 type figures struct{ perSecond, p50, p99, used figure }
 
 // measure has every contender decide under a workload in turn, each after a quarter of a turn to warm up. used returns a
-// total that grows with the work, such as the processor time of Redis in microseconds; its growth is divided by decisions.
-// empty empties the store before each turn.
+// total that grows with the work, such as the processor time of Redis in microseconds. measure divides its growth by the
+// decisions. empty empties the store before each turn.
 func (b *bench) measure(w workload, all []contender, used func(i int) float64, empty func()) []figures {
 	results := make([]figures, len(all))
 	b.alternate(len(all), func(i int) {

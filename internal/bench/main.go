@@ -7,7 +7,7 @@
 //	regions    one limit over three regions, beside one Redis for all
 //	logs       sash-logs beside GoAccess
 //
-// Without -o it prints them. What a part needs and is not there, such as Node or GoAccess, is left out, and said.
+// Without -o it prints them. If a program that a part needs is missing, such as Node or GoAccess, bench says so and goes on.
 package main
 
 import (
@@ -60,10 +60,10 @@ func main() {
 	}
 }
 
-// A failure is what check panics with. It ends the run, which stops what it has started.
+// A failure is what check panics with. It ends the run, which then stops the processes that it has started.
 type failure struct{ err error }
 
-// check ends the run if there is an error. It may say what has failed.
+// check ends the run if there is an error. what says, optionally, what has failed.
 func check(err error, what ...string) {
 	if err != nil && what != nil {
 		err = fmt.Errorf("%s: %w", what[0], err)
@@ -145,7 +145,7 @@ func short(v float64) string {
 	return strconv.FormatFloat(v, 'f', min(digits, 4), 64)
 }
 
-// A table is one of the page, by name. The first of a part has its versions.
+// A table is a named table of the page. The first table of a part has its versions.
 type table struct {
 	name     string
 	versions []string
@@ -164,7 +164,7 @@ func (t *table) row(cells ...any) {
 	t.rows = append(t.rows, row)
 }
 
-// String is Markdown: when it was measured and with what, if it has versions, and the rows.
+// String returns Markdown: the rows and, if the table has versions, when it was measured and with what.
 func (t table) String() string {
 	var b strings.Builder
 	if t.versions != nil {
@@ -178,7 +178,7 @@ func (t table) String() string {
 	return b.String()
 }
 
-// replaceTables returns a page with tables in the place of those of the same names, which stand between the comments
+// replaceTables returns a page in which tables replace those of the same names, which stand between the comments
 // "<!-- table: NAME -->" and "<!-- end -->".
 func replaceTables(page string, tables []table) (string, error) {
 	for _, t := range tables {

@@ -29,8 +29,8 @@ func newFarWay(to string, delay time.Duration) *toxiproxy.Proxy {
 	return way
 }
 
-// regions measures one limit of 10,000 in 20 s over three regions, each of which decides next door over units that it leases
-// from a home, beside one Redis for all. Callers come at four fifths of the limit, spread over the regions.
+// regions measures one limit of 10,000 in 20 s over three regions. Each region leases units from a home and decides with a
+// Redis nearby; the alternative is one Redis for all. Callers come at four fifths of the limit, spread over the regions.
 func (b *bench) regions() {
 	t := table{name: "one limit over three regions", head: []string{"way to the home and back", "leases: p50 ms", "p99 ms", "one Redis: p50 ms", "p99 ms"}}
 	home := startRedis()

@@ -8,7 +8,7 @@ import (
 	"example.com/sash/driver"
 )
 
-// A Fake is a store over another one in whose place a function may answer.
+// A Fake is a store over another store. A function may answer in the other store's place.
 type Fake struct {
 	driver.Passthrough
 	// On carries out a batch. It may call Store.Do.

@@ -1,6 +1,6 @@
-// Package judge says what is right. A [History] of calls is checked against the definition of a limit: no window holds more
-// units than the limit, no refusal is needless, and every wait is the shortest. [Fullest] finds the most units in any window,
-// also where the instants are uncertain. The tests use them, and sash verify.
+// Package judge checks decisions against the definition of a limit. In a [History] of calls, no window may hold more units
+// than the limit, no refusal may be needless, and every wait must be the shortest. [Fullest] finds the most units in any
+// window, even if the instants are uncertain. The tests and sash verify use both.
 package judge
 
 import (
@@ -29,8 +29,8 @@ type Unknown struct {
 	Cost  int64
 }
 
-// A History is all calls on one subject, in any order, by the clock that decided. Calls at the same instant may have been
-// decided in any order: refusals get the benefit of the doubt, and admissions do not need it.
+// A History is all calls on one subject, in any order, on the clock that decided them. Calls at the same instant may have
+// been decided in any order. So refusals get the benefit of the doubt; admissions do not need it.
 type History struct {
 	Limits  []sash.Limit
 	Hold    time.Duration // how much longer than the window a unit may be held: the resolution
@@ -60,17 +60,17 @@ type Findings struct {
 	False         *Refusal // the first false refusal
 	FalseRefusals int      // refusals although every limit had room
 	Wrong         *Refusal // the first refusal with a wrong wait
-	WrongWaits    int      // refusals whose wait is not the shortest; not counted where a limit is of the calendar
-	// Doubtful counts refusals after a call without an answer. Its units may have been charged, so such a refusal counts
-	// as false only if there was room beside them, and its wait as wrong only if it is too short.
+	WrongWaits    int      // refusals whose wait is not the shortest; not counted under calendar limits
+	// Doubtful counts refusals after a call without an answer. The call's units may have been charged. So such a refusal
+	// counts as false only if there was room beside these units, and its wait as wrong only if it is too short.
 	Doubtful int
 }
 
 // Kept reports whether there are no violations.
 func (f Findings) Kept() bool { return f.OverAdmitted+f.FalseRefusals+f.WrongWaits == 0 }
 
-// CheckHistory returns nil if the admissions keep every limit, and otherwise an error that names the fullest window. They
-// must be all charges of the subject.
+// CheckHistory returns nil if the admissions keep every limit, and otherwise an error that names the fullest window. The
+// admissions must be all charges of the subject.
 func CheckHistory(limits []sash.Limit, admissions []Call) error {
 	f := (&History{Limits: limits, Calls: slices.Clone(admissions)}).Check()
 	if f.Over == nil {
@@ -141,8 +141,8 @@ func (h *History) checkRefusals(l *timeline, f *Findings) {
 	}
 }
 
-// wait returns the shortest time after which a call fits, given the admissions before index end, more further units that
-// were charged just now, and units that are held for hold longer than their window.
+// wait returns the shortest time after which a call fits. It counts the admissions before index end, and more further units
+// charged just now. Units stay for hold longer than their window.
 func (h *History) wait(l *timeline, c Call, end int, more int64, hold time.Duration) (longest time.Duration) {
 	now := c.At.UnixNano()
 	for _, limit := range h.Limits {
@@ -179,13 +179,13 @@ func left(l sash.Limit, now int64, hold time.Duration) int64 {
 	return start*1000 - 1
 }
 
-// A Charge is units that were admitted at an instant between two others, both included, in any unit of time. The two are
-// equal if the instant is known.
+// A Charge is units that were admitted at an instant from From to To, both included, in any unit of time. If the instant
+// is known, the two are equal.
 type Charge struct{ From, To, Units int64 }
 
-// Fullest returns the window (To-length, To] in which the most units were certainly admitted: after its beginning, however
-// early, and before its end, however late. It counts too few rather than too many, and charges whose instant is uncertain
-// by a window nowhere. over counts the charges at whose end a window certainly held more than the limit.
+// Fullest returns the window (To-length, To] with the most units that certainly were in it: even at their earliest instant
+// they are after its beginning, and at their latest before its end. So it counts too few rather than too many. It ignores
+// charges uncertain by a window or more. over counts the charges at whose end a window certainly held more than the limit.
 func Fullest(charges []Charge, length, limit int64) (full Charge, over int) {
 	charges = slices.DeleteFunc(slices.Clone(charges), func(c Charge) bool { return c.To-c.From >= length })
 	begun, ended := timelineOf(charges, func(c Charge) int64 { return c.From }), timelineOf(charges, func(c Charge) int64 { return c.To })
@@ -194,8 +194,8 @@ func Fullest(charges []Charge, length, limit int64) (full Charge, over int) {
 	return full, over
 }
 
-// fullest looks at every window that ends with a charge: between them use only falls. A charge that began before a window
-// has ended before it.
+// fullest looks at every window that ends with a charge, because the use only falls between charges. It does not count a
+// charge that may lie before the window. Such a charge has ended before the window ends.
 func fullest(begun, ended timeline, limit int64, left func(int64) int64) (over int, full Charge) {
 	for i, at := range ended.times {
 		gone := begun.sums[begun.upTo(left(at))]
@@ -209,8 +209,8 @@ func fullest(begun, ended timeline, limit int64, left func(int64) int64) (over i
 	return over, full
 }
 
-// Needless returns the first of the refused calls that certainly had room under every limit, also if all calls whose outcome
-// is unknown were charged, and how many had. From and To of a refused call are when it was sent and answered.
+// Needless returns the first refused call that certainly had room under every limit, even if all calls with an unknown
+// outcome were charged. had counts such calls. From and To of a refused call are when it was sent and answered.
 func Needless(limits []sash.Limit, admitted, unknown, refused []Charge) (first *Refusal, had int) {
 	begun := timelineOf(slices.Concat(admitted, unknown), func(c Charge) int64 { return c.From })
 	ended := timelineOf(slices.Clone(admitted), func(c Charge) int64 { return c.To })

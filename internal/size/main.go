@@ -1,4 +1,4 @@
-// Command size prints how large the house is. Run it in the root of a checkout, after make build: make size.
+// Command size prints how large the repository is. Run it in the root of a checkout, after make build: make size.
 package main
 
 import (

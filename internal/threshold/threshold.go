@@ -1,6 +1,6 @@
-// Package threshold names the numbers at which the scripts and the stores begin to do something else: a log that is full,
-// sums that wrap, an entry that holds no more. Each is too large to be met by chance. Tests run the same code in a small
-// world, where each is met within a few calls.
+// Package threshold names the numbers at which the scripts and the stores change their behaviour: a log is full, sums wrap,
+// an entry holds no more. Tests would hardly reach such large numbers. So they run the same code with small ones, which they
+// reach within a few calls.
 package threshold
 
 import (
@@ -68,10 +68,10 @@ var Log = struct {
 	Steps   int64 // of a window, in which charges share an entry once the log merges
 	Units   int64 // in one entry
 	Ahead   int   // entries of a log that are bookings for later than now
-	Walk    int   // bookings that a call that goes ahead of them looks at, for each limit
-	Gaps    int   // instants at which charges are made or leave that a booking looks at for a gap
-	Logs    int   // instants at which one of several subjects has room that are looked at for one at which all have
-	Step    int64 // microseconds by which a clock trembles: after a longer step back charges are dated anew
+	Walk    int   // bookings that a call going ahead of them looks at, for each limit
+	Gaps    int   // instants that a booking looks at to find a gap, where charges are made or leave
+	Logs    int   // instants that a decision over several subjects tries to find one with room for all
+	Step    int64 // microseconds by which a clock may tremble: after a longer step back, charges are dated anew
 }{8192, 1024, driver.MaxUnits, 10_000, 1024, 256, 16, 1000}
 
 // IDs is the most IDs of calls and settlements that a subject in memory remembers. Tests set it while nothing else runs.

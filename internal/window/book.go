@@ -14,25 +14,25 @@ import (
 //	       |   ...   ...   ...   |            |         |
 //
 // A booking goes behind all entries, to the earliest instant at which every limit has room. From the last entry on, the use of a window
-// only falls, so that instant is found as the retry time of a refusal is. Once units came back before bookings, one goes to the earliest
-// instant at which it fits and delays none of them: see Earliest.
+// only falls, so that instant is found like the retry time of a refusal. Once units came back while bookings lay ahead, a new booking goes
+// to the earliest instant at which it fits and delays none of them: see Earliest.
 //
-// A window that ends at a booking held at most its units when that was written. What is charged before it later is charged only if each
-// window that ends at a booking has room for it, too. A window that ends between two entries holds no more than one that ends at the
-// earlier of them. So no window exceeds its limit, whether it ends now or ahead.
+// A window that ends at a booking held at most its units when the booking was written. A later charge before that booking is made only if
+// each window that ends at a booking has room for the charge, too. A window that ends between two entries holds no more than the window
+// that ends at the earlier entry. So no window exceeds its limit, whether it ends now or ahead.
 //
-// A clock that goes back moves bookings with it, because callers wait in real time. A store moves none for a step of a millisecond
-// or less, by which a server ends that its clock ran ahead for a moment: bookings did not move ahead with that.
+// A clock that goes back moves bookings with it, because callers wait in real time. A step of a millisecond or less moves none: with
+// such a step a server corrects a clock that ran ahead for a moment, and bookings had not moved ahead with it.
 //
-// Bookings share an entry only at the same instant: that of a step of the resolution would be too late for a window that ends before it.
+// Bookings share an entry only at the same instant: the end of a step of the resolution would be too late for a window that ends before it.
 type booked struct {
-	// written is the time of the last charge, which distinguishes bookings from charges that a clock has gone back behind: those
-	// are not later than it. It is zero while no booking lies ahead.
+	// written is the time of the last charge, or zero while no booking lies ahead. After a clock went back, an entry later
+	// than now is a charge if it is not later than written, and otherwise a booking.
 	written int64
-	// gaps is set once units came back while bookings lay ahead, and as long as some do.
+	// gaps is set if units came back since bookings lie ahead.
 	gaps bool
-	// A clock that went back has moved entries between these instants: from is zero when none has. A charge there may be
-	// another one than before.
+	// A clock that went back has moved entries between these two instants. So a charge found there may be another one than
+	// before. from is zero if no clock went back.
 	to, from int64
 }
 
@@ -41,7 +41,7 @@ func (l *Log) shifted(at int64) bool {
 	return l.booked != nil && l.booked.to < at && at <= l.booked.from
 }
 
-// Until returns the time of the last booking if that is later than now, and zero otherwise. The log was looked at now.
+// Until returns the time of the last booking if that is later than now, and zero otherwise. Look or redate was called at now.
 func (l *Log) Until(now int64) int64 {
 	if l.booked == nil || !l.later(now) {
 		return 0
@@ -49,8 +49,8 @@ func (l *Log) Until(now int64) int64 {
 	return l.slot(l.head - 1).at
 }
 
-// Book charges at the instant that Place returns, and sets out to the statuses as of then, with times from now. If that is more than
-// within ahead, each limit that has no room until then refuses, with the time until it has, and the rest of out is as of now.
+// Book charges at the instant that Place returns, and sets out to the statuses as of that instant, with times from now. If the instant is
+// farther ahead than within, each limit without room until then refuses, with the time until it has room; the rest of out is as of now.
 func Book(l *Log, now, within, cost int64, limits []driver.Limit, out []driver.Status) (at int64, refusals uint64) {
 	if !(l.later(now) && l.redate(now)) && l.look(now, cost, limits, out) == 0 {
 		return now, Decide(l, now, cost, limits, false, out)
@@ -64,9 +64,9 @@ func Book(l *Log, now, within, cost int64, limits []driver.Limit, out []driver.S
 	return at, 0
 }
 
-// Place returns where Book would book a request, and whether it may. The log was looked at now.
+// Place returns the instant at which Book would book a request, and whether it may. Look or redate was called at now.
 func (l *Log) Place(now, within, cost int64, limits []driver.Limit) (at int64, ok bool) {
-	if within > 1 && l.Gaps(now) { // a choice asks each subject whether it has room at once
+	if within > 1 && l.Gaps(now) { // a choice asks each subject for room at once, with a within of 1
 		at = l.Earliest(now, cost, limits)
 	} else {
 		at = l.Behind(max(now, l.Until(now)), cost, limits)
@@ -77,16 +77,16 @@ func (l *Log) Place(now, within, cost int64, limits []driver.Limit) (at int64, o
 // Gaps reports whether units came back before bookings that lie ahead of now.
 func (l *Log) Gaps(now int64) bool { return l.booked != nil && l.booked.gaps && l.later(now) }
 
-// Earliest returns the earliest instant from one on at which every limit has room, and at every booking from then on in whose window it
-// counts. If that takes too many steps, it is behind all entries.
+// Earliest returns the earliest instant, not before from, at which every limit has room. The limits also need room at every later booking
+// in whose window the charge would count. If the search takes too many steps, Earliest returns an instant behind all entries.
 //
-// The use of a window rises at each booking and falls where an entry leaves it. So it is enough to look at these instants, in order,
-// for the first one behind which no use is too high for a window. A period of the calendar has room at all its instants, or at none.
+// The use of a window rises at each booking and falls where an entry leaves it. So Earliest looks at these instants in order, for the
+// first one after which no use is too high for a window. A period of the calendar has room at all its instants, or at none.
 func (l *Log) Earliest(from, cost int64, limits []driver.Limit) int64 {
 	const none = math.MaxInt64
 	var old [driver.MaxLimits]int     // the first entry that counts in the window of each limit
-	var ends [driver.MaxLimits]int64  // of the period of each limit of the calendar
-	var closed [driver.MaxLimits]bool // which has no room
+	var ends [driver.MaxLimits]int64  // the end of the period of each calendar limit
+	var closed [driver.MaxLimits]bool // whether that period has no room
 	longest := int64(0)
 	for i := range limits {
 		if limits[i].Period == 0 {
@@ -139,7 +139,7 @@ func (l *Log) Earliest(from, cost int64, limits []driver.Limit) int64 {
 	return l.Behind(max(from, l.Until(from)), cost, limits)
 }
 
-// Behind returns the earliest instant, from one that no entry is later than, at which every limit has room.
+// Behind returns the earliest instant, not before from, at which every limit has room. No entry is later than from.
 func (l *Log) Behind(from, cost int64, limits []driver.Limit) int64 {
 	at := from
 	for i := range limits {
@@ -165,11 +165,11 @@ func (l *Log) earliest(from, cost int64, limit *driver.Limit) int64 {
 	return l.leaves(p, uint64(over)) + limit.Window
 }
 
-// Crowded reports whether there are as many entries ahead as there may be.
+// Crowded reports whether as many entries lie ahead as may.
 func (l *Log) Crowded(now int64) bool { return l.head-l.after(now) >= threshold.Log.Ahead }
 
-// Refuse sets out to the statuses as of now, and returns a bit for each limit that has no room until within has passed, at
-// an instant from which no entry is later. If the log is crowded, that is each limit that has no room now.
+// Refuse sets out to the statuses as of now, and returns a bit for each limit that has no room until within has passed. No
+// entry is later than from. If the log is crowded, each limit without room now refuses.
 func (l *Log) Refuse(now, from, within, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64) {
 	if l.Crowded(now) {
 		within = 0
@@ -185,7 +185,7 @@ func (l *Log) Refuse(now, from, within, cost int64, limits []driver.Limit, out [
 	return refusals
 }
 
-// ChargeAt books at an instant, before entries that are later. The log was looked at now.
+// ChargeAt books at an instant, before entries that are later. Look or redate was called at now.
 func (l *Log) ChargeAt(now, at, cost int64, limits []driver.Limit) {
 	if at == now {
 		l.add(now, cost, limits)
@@ -249,8 +249,8 @@ func (l *Log) lookAhead(now, cost int64, limits []driver.Limit, out []driver.Sta
 	return refusals
 }
 
-// most returns the most units in those windows of a limit in which a charge of now counts: the one that ends now, and
-// those that end at bookings. A limit with too many bookings to look at counts as full.
+// most returns the most units in any window of a limit in which a charge of now counts: the window that ends now, and the
+// windows that end at bookings. A limit with too many bookings to look at counts as full.
 func (l *Log) most(now int64, limit *driver.Limit) int64 {
 	cut, stop := limit.Cut(now)
 	p := l.after(cut)
@@ -287,10 +287,10 @@ func (l *Log) put(now, at, cost int64, limits []driver.Limit) {
 	*l.slot(q) = entry{at, sum}
 }
 
-// shift moves the bookings from position q on to p, as a clock that went back has moved. It reports whether there are any.
+// shift moves the bookings from position q on to position p, back in time as far as the clock. It reports whether there are any.
 func (l *Log) shift(p, q int, now, written int64) (ahead bool) {
 	b := l.booked
-	if b != nil { // a booking may come to the instant that a charge had
+	if b != nil { // a booking may move to the instant that a charge had
 		if b.written = 0; b.from == 0 {
 			b.to = now
 		}

@@ -9,13 +9,13 @@ import (
 
 // A Counter counts the units of windows that start at a multiple of their length since the epoch, or at a boundary of the calendar.
 //
-// It is the fixed window, which admits up to twice its units around a boundary. If it Slides, it is the sliding window counter: the count
-// of this window and of the one before it, weighted by how much of that one the sliding window still overlaps.
+// A Counter is the fixed window, which admits up to twice its units around a boundary. If it Slides, it is the sliding window counter: the
+// count of this window plus that of the previous one, weighted by how much of the previous one the sliding window still overlaps.
 //
 //	used = current + ceil(previous * (window - elapsed) / window)
 //
-// That assumes that the previous window's calls were spread evenly. A caller that sends them all at the window's end gets almost twice its
-// units through one sliding window. Cloudflare described it in 2017.
+// This assumes that the previous window's calls were spread evenly. A caller that sends them all at the window's end gets almost twice its
+// units through one sliding window. Cloudflare described the algorithm in 2017.
 type Counter struct {
 	Slides   bool
 	counters []counter
@@ -31,10 +31,10 @@ type count struct {
 	current, prev int64 // prev is 0 unless it slides
 }
 
-// mostWindows is the most windows of a subject that are counted, as in redisstore/script/windows.lua.
+// mostWindows is the most windows that a subject counts, as in redisstore/script/windows.lua.
 const mostWindows = 255
 
-// mostCount keeps sums of counts from wrapping: refusals may be charged without end.
+// mostCount keeps sums of counts from wrapping, because refusals may be charged without end.
 const mostCount = math.MaxInt64 / 4
 
 // used returns the count d microseconds after now, if no call comes.
@@ -59,7 +59,7 @@ func (c *Counter) until(k *count, now, goal int64) int64 {
 	return c.solve(k, now, goal)
 }
 
-// solve is until, but for a fixed window in use, so that this is inlined.
+// solve is until without the case of a fixed window in use, so that until is inlined.
 func (c *Counter) solve(k *count, now, goal int64) int64 {
 	if c.used(k, now, 0) <= goal {
 		return 0
@@ -100,8 +100,8 @@ func (c *Counter) of(limit *driver.Limit) *counter {
 	return nil
 }
 
-// at returns the counter of a limit's window as it stands at now, and where it is stored, or nil. If its window is later than now, the
-// clock went back: its counts become those of the window of now.
+// at returns the counts of a limit's window as of now, and the counter that stores them, or nil. If the stored window is later than now,
+// the clock went back: its counts become those of the window of now.
 func (c *Counter) at(now int64, limit *driver.Limit) (rolled count, k *counter) {
 	start, end := period(limit, now)
 	if k = c.of(limit); k == nil {
@@ -151,7 +151,7 @@ func (c *Counter) Charge(now, cost int64, limits []driver.Limit) {
 		if stored != nil {
 			stored.count = k
 		} else {
-			if len(c.counters) >= mostWindows { // those that have ended go, and otherwise the first
+			if len(c.counters) >= mostWindows { // drop the windows that have ended, or else the first
 				c.counters = slices.DeleteFunc(c.counters, func(k counter) bool { return k.end+k.end-k.start <= now })
 				c.counters = slices.Delete(c.counters, 0, max(0, len(c.counters)-mostWindows+1))
 			}
@@ -173,7 +173,7 @@ func (c *Counter) Settle(_, at, more int64, limits []driver.Limit) {
 	}
 }
 
-// Reward implements State. The charges of the window before are the oldest.
+// Reward implements State. The charges of the previous window are the oldest.
 func (c *Counter) Reward(now, units int64, limits []driver.Limit) (given int64) {
 	for i := range limits {
 		k, stored := c.at(now, &limits[i])

@@ -6,9 +6,9 @@ import (
 	"example.com/sash/driver"
 )
 
-// A GCRA is the generic cell rate algorithm in its virtual scheduling form (ITU-T I.371): one theoretical arrival time a limit, kept as
-// the instant of the last charge and the debt then, in microseconds at the limit's rate. A call of cost c adds c*window/units to the debt
-// and is admitted while that fits the window. Units may come all at once, and then again at the rate: up to twice the units in a window.
+// A GCRA is the generic cell rate algorithm in its virtual scheduling form (ITU-T I.371). It keeps one theoretical arrival time for each
+// limit, as the instant of the last charge and the debt then, in microseconds at the limit's rate. A call of cost c adds c*window/units to
+// the debt, and is admitted if the debt then fits the window. A burst and then calls at the rate use up to twice the units in a window.
 type GCRA struct {
 	meters []meter
 }
@@ -42,7 +42,7 @@ func (m *meter) fits(now, d, cost int64, l *driver.Limit) bool {
 	return m.owed(now+d)+float64(cost)*float64(l.Window)/float64(l.Units) <= float64(l.Window)+slack
 }
 
-// wait returns the smallest d after which a call fits: solved, and then corrected for rounding.
+// wait returns the smallest d after which a call fits: it solves for d, and then corrects the rounding.
 func (m *meter) wait(now, cost int64, l *driver.Limit) int64 {
 	if m.fits(now, 0, cost, l) {
 		return 0
@@ -95,7 +95,7 @@ func (g *GCRA) Charge(now, cost int64, limits []driver.Limit) {
 	}
 }
 
-// Settle implements State. A charge of one window ago is paid. The debt never exceeds one window.
+// Settle implements State. A charge from a window ago or earlier is paid off. The debt never exceeds one window.
 func (g *GCRA) Settle(now, at, more int64, limits []driver.Limit) {
 	for i := range limits {
 		limit := &limits[i]
@@ -106,7 +106,7 @@ func (g *GCRA) Settle(now, at, more int64, limits []driver.Limit) {
 	}
 }
 
-// Reward implements State. A unit that is paid in part counts as one that is given back.
+// Reward implements State. A unit that is paid in part counts as one unit given back.
 func (g *GCRA) Reward(now, units int64, limits []driver.Limit) (given int64) {
 	for i := range limits {
 		limit := &limits[i]

@@ -8,22 +8,22 @@ import (
 	"example.com/sash/internal/threshold"
 )
 
-// Leases are what a [Holder] keeps of a key: units that may be spent, what is known of the home, and the demand.
-// The zero value has none. A clock that is set back to before the demand was last counted ends all leases.
+// Leases are what a [Holder] keeps of a key: the leases, the last answer of the home, and the demand. The zero
+// value has none. A clock that is set back to before the demand was last counted ends all leases.
 type Leases struct {
-	since, now, past int64 // the demand: units since an instant; before it, in as long as a longest lease
-	began            int64 // of the fetch that is under way, or 0
-	until            int64 // no other caller starts a fetch before; if none is under way, only a caller without units does
-	down             int64 // until when no caller starts a fetch, because the last one failed
+	since, now, past int64 // the demand: now is the units since an instant, past those in a longest lease before it
+	began            int64 // when the fetch in flight began, or 0
+	until            int64 // no other caller starts a fetch before; with no fetch in flight, only a caller without units does
+	down             int64 // no caller starts a fetch before, because the last one failed
 	refusal          refusal
-	rest             int64 // 1 more than the units that the home had left; 0 if that is not known
+	rest             int64 // 1 more than the units that the home had left; 0 if unknown
 	held             []held
 	longest          int64
 }
 
 // A held is a lease.
 type held struct {
-	began        int64 // of the fetch that brought it
+	began        int64 // when the fetch that brought it began
 	starts, ends int64
 	left         int64
 	brought      int64
@@ -32,17 +32,17 @@ type held struct {
 
 const heldBytes = 56
 
-// A refusal is one by the home.
+// A refusal is a refusal by the home.
 type refusal struct {
 	until, cost, brought int64
 	reply                string
 }
 
-// Take implements Spend of [Holder] at an instant of the holder's clock, in place: it saves copying the answer.
+// Take implements Spend of [Holder] at an instant of the holder's clock. It writes the answer to a, which saves a copy.
 func (l *Leases) Take(now int64, s *Spending, a *Held) {
 	*a = Held{At: now}
 	if now < l.since {
-		*l = Leases{} // the clock was set back: what was brought later than now could be spent too late
+		*l = Leases{} // the clock was set back: leases brought later than now could be spent too late
 	}
 	l.longest = s.Longest
 	if !s.Again {
@@ -76,8 +76,8 @@ func (l *Leases) Take(now int64, s *Spending, a *Held) {
 	}
 }
 
-// count adds units to the demand, up to the most that a limit has. Every eighth of the longest lease it begins an interval,
-// and records how many units callers would have requested in a whole longest lease.
+// count adds units to the demand, up to the most units of a limit. Every eighth of the longest lease it begins an interval,
+// and records the demand of the previous interval, scaled to a whole longest lease.
 func (l *Leases) count(now, units, longest int64) {
 	switch passed := now - l.since; {
 	case passed >= 2*longest:
@@ -88,8 +88,8 @@ func (l *Leases) count(now, units, longest int64) {
 	l.now = min(l.now+units, driver.MaxUnits)
 }
 
-// want returns how many units callers request in a longest lease. If they have requested more in a part of an interval than in
-// all of the one before, their demand has jumped.
+// want returns how many units callers request in a longest lease. If they have already requested more in this interval than past
+// records, their demand has jumped.
 func (l *Leases) want(now, longest int64) int64 {
 	if l.now <= l.past {
 		return l.past
@@ -97,13 +97,13 @@ func (l *Leases) want(now, longest int64) int64 {
 	return max(l.now, rate(l.now, longest, max(now-l.since, longest/32)))
 }
 
-// rate returns how many units callers request in a longest lease at the rate of a shorter time. The scripts compute the same.
+// rate scales the units requested in a shorter time to a longest lease. The scripts compute the same.
 func rate(units, longest, time int64) int64 {
 	return int64(min(math.Floor(float64(units)*float64(longest)/float64(max(time, 1))), driver.MaxUnits))
 }
 
-// leases returns the lease that ends first of those that have enough for a cost now, and the one that starts first of those that
-// will have. Each is nil if there is none.
+// leases returns two leases with enough units for a cost: the one that ends first of those that can be spent now, and the one that
+// starts first of those that start later. Each is nil if there is none.
 func (l *Leases) leases(now, cost int64) (first, coming *held) {
 	for i := range l.held {
 		switch h := &l.held[i]; {
@@ -119,8 +119,8 @@ func (l *Leases) leases(now, cost int64) (first, coming *held) {
 	return first, coming
 }
 
-// low reports whether the leases are used up, or end, before the next one arrives: after two ways, and as long as the home delayed the
-// last one. It is false while a lease is booked: a key has one at a time.
+// low reports whether the leases will be used up or over before a new one arrives, which takes two ways and the delay by the home as
+// last time. It is false while a lease is booked: a key has one at a time.
 func (l *Leases) low(now int64, s *Spending, want int64) bool {
 	soon, left, delay := now+2*s.Way, int64(0), int64(0)
 	for i := range l.held {
@@ -135,7 +135,7 @@ func (l *Leases) low(now int64, s *Spending, want int64) bool {
 			delay = max(delay, h.starts-h.brought)
 		}
 	}
-	return float64(left)*float64(s.Longest) < float64(2*s.Way+delay)*float64(want) // as the scripts compute it
+	return float64(left)*float64(s.Longest) < float64(2*s.Way+delay)*float64(want) // the scripts compute it in this way
 }
 
 // send has the caller fetch a lease.
@@ -144,8 +144,8 @@ func (l *Leases) send(now int64, s *Spending, a *Held, want int64) {
 	a.Fetch, a.Rest = want, l.rest-1
 }
 
-// Bring implements [Holder] at an instant of the holder's clock. It keeps what a fetch brings only if that is the last fetch of the
-// key: not after the key was forgotten, nor when another caller has started one meanwhile.
+// Bring implements [Holder] at an instant of the holder's clock. It keeps a lease only from the last fetch of the key: not after
+// the key was forgotten, and not after another caller has started a fetch.
 func (l *Leases) Bring(now int64, e *Fetch) (kept bool) {
 	if e.Began != 0 && (e.Began != l.began || now < e.Began) {
 		return false
@@ -180,12 +180,12 @@ func (l *Leases) Bring(now int64, e *Fetch) (kept bool) {
 	return false
 }
 
-// drift returns by how much the holder's clock may gain or lose on the home's over a time: a 1,024th, rounded up. A lease
-// starts so much later than a clock that is alike would show, and ends so much earlier.
+// drift returns how much the holder's clock may gain or lose against the home's over a time: a 1,024th, rounded up. A lease
+// starts later and ends earlier by that much than if both clocks ran alike.
 func drift(time int64) int64 { return (time + 1023) / 1024 }
 
-// keep adds a lease and drops those that are no longer of use. If there are too many, the one that ended first makes
-// room. It reports whether there was room. No two leases have the same fetch.
+// keep adds a lease and drops leases that are no longer of use. If there are too many, the ended lease that ended first
+// makes room. keep reports whether there was room. No two leases have the same fetch.
 func (l *Leases) keep(now int64, h held) bool {
 	l.held = slices.DeleteFunc(l.held, func(o held) bool { return o.left == 0 || o.ends+l.longest <= now })
 	oldest := 0
@@ -221,7 +221,7 @@ func (l *Leases) Return(began, keep int64) (units int64) {
 // Forget implements [Holder].
 func (l *Leases) Forget() { *l = Leases{} }
 
-// GrowsBy returns by how many bytes at most a fetch makes leases grow.
+// GrowsBy returns the most bytes by which a fetch makes leases grow.
 func GrowsBy(e *Fetch) int { return threshold.Leases/2*heldBytes + len(e.Reply) }
 
 // Bytes returns the bytes that the leases have allocated.
@@ -233,7 +233,7 @@ func (l *Leases) Bytes() int {
 	return n
 }
 
-// Expires returns the instant from which nothing that is kept matters any more.
+// Expires returns the instant from which the leases can be dropped.
 func (l *Leases) Expires() int64 {
 	expires := max(l.since+2*l.longest, l.until, l.down, l.refusal.until)
 	for i := range l.held {

@@ -15,26 +15,26 @@ import (
 //	-------|--------------------------------------|
 //	 gone  |  first counted   ...   last          |     used = sum(last) - sum(before first)
 //
-// Each entry carries the sum of all units up to it, so the use of any window is one search and one subtraction, and so is the instant at
+// Each entry carries the sum of all units up to it. So one search and one subtraction find the use of any window, or the instant at
 // which a number of units has left. Entries later than now are bookings: see book.go.
 //
-// Calls share an entry, which counts from the latest of them: in the same step of the Resolution, in the same periods while every limit
-// so far is of the calendar, and when a ring of 8,192 entries is full, see merge. So a unit is held a step longer, and never shorter.
+// Some calls share an entry, which counts from the latest of them: calls within a step of the Resolution, calls within the same periods
+// while every limit so far is of the calendar, and more once a ring of 8,192 entries is full (see merge). So a unit may be held longer.
 //
-// An entry is dropped when it is older than the longest window that the log was ever used with. If refused calls are charged too, it is
-// also dropped when the entries after it hold more units than the largest limit ever used. It holds at most [driver.MaxUnits], which
-// fill any limit. One that holds so many may stand for more, so nothing is given back from it.
+// An entry is dropped when it is older than the longest window that the log was ever used with. If refused calls are charged too, an entry
+// is also dropped when the entries after it hold more units than the largest limit ever used. An entry holds at most [driver.MaxUnits],
+// which fill any limit. A full entry may stand for more units than it holds, so nothing is given back from it.
 type Log struct {
 	Resolution   int64 // at least 1
 	CountRefused bool
-	slid         bool // it was used with a limit that is not of the calendar
+	slid         bool // the log was used with a limit that is not of the calendar
 
 	ring  []entry // len is a power of two, or zero; at most 4 for each entry, and 4
 	lo    int     // position of the oldest entry; position p is in slot p & (len-1)
 	head  int     // position after the newest entry
 	gone  uint64  // the sum before position lo
-	keep  int64   // the longest window it was ever used with
-	units int64   // the most units of a limit it was ever used with
+	keep  int64   // the longest window that the log was ever used with
+	units int64   // the most units of a limit that the log was ever used with
 
 	moved int64 // the latest time from which a clock that went back has moved entries; zero when none has
 
@@ -52,7 +52,7 @@ const (
 	bookedBytes = 32
 )
 
-// full returns the units of an entry that so many are charged to.
+// full returns the units that an entry holds after so many were charged to it.
 func full(units uint64) uint64 { return min(units, uint64(threshold.Log.Units)) }
 
 // Bytes returns the bytes that the log has allocated beyond its first ring.
@@ -67,7 +67,7 @@ func (l *Log) Bytes() int {
 // Full reports whether a charge may make the log grow.
 func (l *Log) Full() bool { return l.head-l.lo == len(l.ring) && l.head > l.lo }
 
-// Grows returns by how many bytes a charge of now may make the log grow.
+// Grows returns the most bytes by which a charge of now may make the log grow.
 func (l *Log) Grows(now int64, limits []driver.Limit) int {
 	if !l.Full() || l.slot(l.lo).at <= now-l.keep || l.joins(l.head-1, now, limits) {
 		return 0
@@ -165,7 +165,7 @@ func (l *Log) look(now, cost int64, limits []driver.Limit, out []driver.Status) 
 // Charge implements State.
 func (l *Log) Charge(now, cost int64, limits []driver.Limit) { l.add(now, cost, limits) }
 
-// add charges. It reports whether every unit charged before still leaves when it would have left.
+// add charges, and reports whether every earlier unit still leaves at the same time as before.
 func (l *Log) add(now, cost int64, limits []driver.Limit) (plain bool) {
 	ahead, p := l.later(now) && l.redate(now), l.head-1
 	l.widen(limits)
@@ -195,7 +195,7 @@ func (l *Log) widen(limits []driver.Limit) {
 	}
 }
 
-// join charges to an entry, which is dated to an instant that is not earlier.
+// join adds a charge to an entry, and dates the entry to an instant that is not earlier.
 func (l *Log) join(p int, at, cost int64) {
 	before := l.before(p)
 	units := l.slot(p).sum - before
@@ -206,7 +206,7 @@ func (l *Log) join(p int, at, cost int64) {
 	}
 }
 
-// append charges to a new entry behind all others, and reports what add does.
+// append adds a charge as a new entry behind all others, and reports the same as add.
 func (l *Log) append(now, at, cost int64, limits []driver.Limit) (plain bool) {
 	sum := l.before(l.head) + uint64(cost)
 	plain = l.room(now, sum, l.CountRefused, limits)
@@ -215,8 +215,8 @@ func (l *Log) append(now, at, cost int64, limits []driver.Limit) (plain bool) {
 	return plain
 }
 
-// room makes room for an entry, with which the sum is as given. It drops what cannot count any more, if outweigh is set
-// also the entries that newer ones outweigh, and reports whether each of the others still leaves when it would have left.
+// room makes room for an entry, with which the sum will be as given. It drops entries that cannot count any more and, if
+// outweigh is set, those that newer ones outweigh. It reports whether each remaining entry leaves at the same time as before.
 func (l *Log) room(now int64, sum uint64, outweigh bool, limits []driver.Limit) (plain bool) {
 	for ; l.lo < l.head; l.lo++ {
 		oldest := l.slot(l.lo)
@@ -240,9 +240,9 @@ func (l *Log) room(now int64, sum uint64, outweigh bool, limits []driver.Limit) 
 	return !merges
 }
 
-// merge makes charges that are not later than now, and within one step of time, share an entry that counts from the latest of
-// them. So never more is admitted, and a unit is held longer by less than a step. Nothing is merged across the beginning of
-// a window or a period of the limits: what they hold now stays. Entries that hold no units go.
+// merge joins charges that are not later than now and lie within one step of time, in an entry that counts from the latest of
+// them. So the log never admits more, and holds a unit longer by less than a step. It merges nothing across the beginning of
+// a window or a period of the limits, so what these hold stays the same. Entries without units are dropped.
 func (l *Log) merge(now int64, limits []driver.Limit) {
 	var begins [driver.MaxLimits + 1]int64
 	cuts := append(begins[:0], now-l.keep)
@@ -251,7 +251,7 @@ func (l *Log) merge(now int64, limits []driver.Limit) {
 		cuts = append(cuts, cut)
 	}
 	slices.Sort(cuts)
-	first, from, sum := l.after(now), int64(math.MaxInt64), uint64(0) // the entry that others join, and from when on they do
+	first, from, sum := l.after(now), int64(math.MaxInt64), uint64(0) // the entry that earlier ones join if not earlier than from
 	for p := first - 1; p >= l.lo; p-- {
 		e, before := *l.slot(p), l.before(p)
 		if e.sum == before || e.at >= from && sum-before < uint64(threshold.Log.Units) {
@@ -268,15 +268,15 @@ func (l *Log) merge(now int64, limits []driver.Limit) {
 	l.lo = first
 }
 
-// step returns within how much time charges of an age share an entry, where a window sees that age: the largest power of two
-// within a 1,024th of the window. It is also within a 128th of the age, because other calls may bring shorter windows.
+// step returns the time within which charges of an age share an entry, seen from a window: the largest power of two that is
+// at most a 1,024th of the window and at most a 128th of the age, because other calls may bring shorter windows.
 func step(window, age int64) int64 {
 	return 1 << (bits.Len64(uint64(max(1, min(window, 8*age)/threshold.Log.Steps))) - 1)
 }
 
-// Settle implements State. The charge is in the entry of its time or in the one that it shares. After a clock that went back, one from
-// before it has caught up is found in an entry of its time only. If the charge is not found, additional units are charged to a later
-// entry, and units to give back stay until they leave; so do those of a full entry.
+// Settle implements State. The charge is in the entry of its own time, or in the entry that it shares. If a clock went back, a charge made
+// before the clock caught up is looked for only in an entry of its own time. If the charge is not found, additional units are charged to a
+// later entry, and units to give back stay until they leave. Units of a full entry stay as well.
 func (l *Log) Settle(now, at, more int64, limits []driver.Limit) {
 	if l.head == l.lo {
 		return
@@ -285,7 +285,7 @@ func (l *Log) Settle(now, at, more int64, limits []driver.Limit) {
 	if l.booked != nil && l.booked.written != 0 {
 		charged = max(now, l.booked.written)
 	}
-	sure := at > l.moved // no clock that went back has moved the charge, or another one there
+	sure := at > l.moved // no clock that went back has moved the charge away, or another one there
 	switch {
 	case p < l.head && l.slot(p).at == at && (more > 0 || !l.shifted(at)):
 	case p < l.head && sure && l.shared(now, at, l.slot(p).at, limits):
@@ -316,7 +316,7 @@ func (l *Log) shared(now, at, entry int64, limits []driver.Limit) bool {
 		len(l.ring) >= threshold.Log.Entries && at/most == entry/most
 }
 
-// Reward implements State. It stops at a full entry, which may stand for more than it holds, and at entries that lie
+// Reward implements State. It stops at a full entry, which may stand for more than it holds, and at an entry that lies
 // ahead.
 func (l *Log) Reward(now, units int64, limits []driver.Limit) (given int64) {
 	l.redate(now)
@@ -347,7 +347,7 @@ func (l *Log) Reward(now, units int64, limits []driver.Limit) (given int64) {
 	return given
 }
 
-// Lift takes a charge away, of a booking only if it lies ahead. It reports false if it does not find it.
+// Lift takes a charge away, but that of a booking only if it lies ahead. It reports false if it does not find the charge.
 func (l *Log) Lift(now, at, cost int64, limits []driver.Limit, booked bool) bool {
 	if booked && (at <= now || !l.redate(now)) {
 		return false
@@ -357,7 +357,7 @@ func (l *Log) Lift(now, at, cost int64, limits []driver.Limit, booked bool) bool
 	return l.before(l.head) != sum
 }
 
-// Clone returns a copy, which later changes of the log leave as it is.
+// Clone returns a copy that later changes of the log do not affect.
 func (l *Log) Clone() Log {
 	c := *l
 	c.ring = slices.Clone(l.ring)
@@ -375,8 +375,8 @@ func (l *Log) Expires() int64 {
 	return l.slot(l.head-1).at + l.keep
 }
 
-// joins reports whether a charge at now shares an entry that is not later: in the same step of the resolution, or where no
-// limit slides, and not across a boundary of a calendar limit.
+// joins reports whether a charge at now shares the entry at p, which is not later: both are within a step of the resolution,
+// or no limit slides. No entry is shared across a boundary of a calendar limit.
 func (l *Log) joins(p int, now int64, limits []driver.Limit) bool {
 	if p < l.lo {
 		return false
@@ -386,7 +386,7 @@ func (l *Log) joins(p int, now int64, limits []driver.Limit) bool {
 	return (step || !l.slid) && onePeriod(at, now, limits, step)
 }
 
-// onePeriod reports whether two instants are in one period of each limit. No limit may slide, unless they are in one step.
+// onePeriod reports whether two instants are in one period of each limit. A limit that slides has one only if step is set.
 func onePeriod(at, later int64, limits []driver.Limit, step bool) bool {
 	for i := range limits {
 		if _, stop := limits[i].Cut(at); later >= stop && (stop != 0 || !step) {
@@ -396,10 +396,10 @@ func onePeriod(at, later int64, limits []driver.Limit, step bool) bool {
 	return true
 }
 
-// redate reports whether bookings lie ahead of now. After a clock that went back, it merges the entries from now until the last write
-// into one of now, and moves bookings with the clock. What had left the longest window by then stays dropped.
+// redate reports whether bookings lie ahead of now. If the clock went back, redate merges the entries from now until the last write
+// into one of now, and moves bookings with the clock. Entries that had left the longest window by the last write stay dropped.
 func (l *Log) redate(now int64) (ahead bool) {
-	if !l.later(now) { // callers that are quick ask that themselves, where it is inlined
+	if !l.later(now) { // callers in a hurry check this themselves, where it is inlined
 		return false
 	}
 	last := *l.slot(l.head - 1)
@@ -422,7 +422,7 @@ func (l *Log) redate(now int64) (ahead bool) {
 	return l.shift(p, q, now, written)
 }
 
-// resize makes the ring as long as more than n entries need, and no longer than twice as many do.
+// resize makes the ring long enough for more than n entries, and at most twice as long.
 func (l *Log) resize(n int) {
 	size := max(leastRing, 1<<bits.Len(uint(n)))
 	ring := make([]entry, size)

@@ -1,9 +1,9 @@
 // Package window is the arithmetic of every algorithm, as pure functions of time: no clock, no lock,
 // no I/O. Times are microseconds since the Unix epoch, the precision of the Redis clock.
 //
-// The caller holds whatever lock is needed and passes times from one clock. If that goes back, what was charged later than now counts as
-// charged now, so it never stays longer than a window. A caller does not pass on a step back of a millisecond or less, with which windows
-// would hold more by the instants of the answers.
+// The caller holds the lock and passes times from one clock. If the clock goes back, a charge later than now counts as charged now, so
+// it never stays longer than a window. A caller hides a step back of a millisecond or less: with it, windows would hold too much as seen
+// from the instants of the answers.
 package window
 
 import (
@@ -15,13 +15,13 @@ import (
 
 // A State holds the charges of one subject under one algorithm.
 type State interface {
-	// Look fills one status a limit for a call of the given cost and returns a bit for each limit
-	// that refuses it. Cost 0 asks nothing and is refused only by a limit that is already exceeded.
+	// Look fills in one status for each limit, for a call of the given cost, and returns a bit for each limit
+	// that refuses the call. Cost 0 requests nothing: only a limit that is already exceeded refuses it.
 	Look(now, cost int64, limits []driver.Limit, out []driver.Status) (refusals uint64)
 	// Charge records cost units at now, whether or not there is room.
 	Charge(now, cost int64, limits []driver.Limit)
-	// Settle adds more units, or takes some away when more is negative, to what Charge recorded at an
-	// earlier instant, as far as it still counts at now.
+	// Settle adds more units to what Charge recorded at an earlier instant, or takes units away if more
+	// is negative. It changes only charges that still count at now.
 	Settle(now, at, more int64, limits []driver.Limit)
 	// Reward takes units away from the oldest charges that count under the limits at now, and returns how many.
 	Reward(now, units int64, limits []driver.Limit) (given int64)
@@ -31,8 +31,8 @@ type State interface {
 	Bytes() int
 }
 
-// A Name stands for the ID of a call or of a settlement of one subject: 63 bits of the ID's SHA-256. Two of the IDs that
-// a subject remembers have the same name by chance once in 10^11 subjects. The zero Name is none.
+// A Name stands for the ID of a call or of a settlement of one subject: 63 bits of the ID's SHA-256. In one of 10^11
+// subjects, two of the IDs that the subject remembers have the same name by chance. The zero Name is none.
 type Name [8]byte
 
 // CallName returns the name of a call's ID.
@@ -52,7 +52,7 @@ func SettlementName(id string) Name {
 // settles is the bit of a name's first byte that is set for a settlement.
 const settles = 0x80
 
-// Settles reports whether the name is that of a settlement.
+// Settles reports whether the name belongs to a settlement.
 func (n Name) Settles() bool { return n[0]&settles != 0 }
 
 func name(id string) Name {
@@ -60,8 +60,8 @@ func name(id string) Name {
 	return Name(sum[:len(Name{})])
 }
 
-// Decide looks, charges if there is room (or always, if refused calls are charged too), and sets out to the statuses after
-// that.
+// Decide looks, charges if there is room (or always, if refused calls are charged too), and then sets out to the statuses
+// that result.
 func Decide(s State, now, cost int64, limits []driver.Limit, countRefused bool, out []driver.Status) (refusals uint64) {
 	refusals = s.Look(now, cost, limits, out)
 	if cost == 0 || refusals != 0 && !countRefused {
@@ -83,8 +83,8 @@ func Decide(s State, now, cost int64, limits []driver.Limit, countRefused bool, 
 	return 0
 }
 
-// Left sets out to the statuses after a call that was admitted, which does not wait: not even if the entry that it has
-// joined counts in windows that end at bookings now.
+// Left sets out to the statuses after a call was admitted. An admitted call has no retry time, even if the entry that it
+// has joined now counts in windows that end at bookings.
 func Left(s State, now int64, limits []driver.Limit, out []driver.Status) {
 	s.Look(now, 0, limits, out)
 	for i := range out {
@@ -92,8 +92,8 @@ func Left(s State, now int64, limits []driver.Limit, out []driver.Status) {
 	}
 }
 
-// spend updates the statuses of a log for a call that fits and has been charged to an entry of its own, the last to leave.
-// Earlier entries leave when they would have left.
+// spend updates the statuses of a log for a call that has been charged to an entry of its own, the last to leave. Earlier
+// entries leave at the same times as before.
 func spend(now, cost int64, limits []driver.Limit, out []driver.Status) {
 	for i := range limits {
 		limit, s := &limits[i], &out[i]
@@ -109,12 +109,12 @@ func spend(now, cost int64, limits []driver.Limit, out []driver.Status) {
 	}
 }
 
-// Again returns which limits refuse a call that is repeated with its ID: those that refused it the first time. It sets the waits
-// in out, the statuses of a call at no cost made now, perhaps under other limits.
+// Again returns the limits that refuse a call repeated with its ID: the limits that refused it the first time. It sets the retry
+// times in out, which holds the statuses of a call at no cost made now, perhaps under other limits.
 func Again(first uint64, out []driver.Status) (refusals uint64) {
 	refusals = first & (1<<len(out) - 1)
 	if first != 0 && refusals == 0 {
-		refusals = 1 // of another limit
+		refusals = 1 // another limit refused
 	}
 	for i := range out {
 		if refusals&(1<<i) != 0 {
@@ -126,17 +126,17 @@ func Again(first uint64, out []driver.Status) (refusals uint64) {
 	return refusals
 }
 
-// A Block counts the refusals of a subject, and keeps it out for a time when there are too many. The zero value and nil
-// have counted none.
+// A Block counts the refusals of a subject, and blocks the subject for a time when there are too many. The zero value and
+// nil have counted none.
 type Block struct {
 	ends, length int64
-	refusals     []int64 // the instants of those that are counted
+	refusals     []int64 // the instants of the refusals that are counted
 }
 
-// NewBlock returns a Block with places for as many refusals as begin one.
+// NewBlock returns a Block with room for as many refusals as begin a block.
 func NewBlock(refusals int64) *Block { return &Block{refusals: make([]int64, 0, refusals)} }
 
-// Left returns the time until the block ends, or 0. After a clock that went back it lasts no longer than its length.
+// Left returns the time until the block ends, or 0. Even if the clock went back, that is at most the block's length.
 func (b *Block) Left(now int64) int64 {
 	if b == nil {
 		return 0
@@ -145,7 +145,7 @@ func (b *Block) Left(now int64) int64 {
 	return max(0, b.ends-now)
 }
 
-// Refuse counts a refusal, and returns the time that a block lasts which begins with it, or 0.
+// Refuse counts a refusal, and returns the length of the block that begins with it, or 0.
 func (b *Block) Refuse(now int64, by *driver.Block) (begins int64) {
 	for i := range b.refusals {
 		b.refusals[i] = min(b.refusals[i], now)
@@ -167,20 +167,20 @@ func (b *Block) Bytes() int {
 	return 48 + 8*cap(b.refusals)
 }
 
-// A CoolDown is the time for which a key is left alone.
+// A CoolDown is the time for which callers leave a key alone.
 type CoolDown struct {
 	end, length int64
 	guessed     bool
 }
 
-// Begin begins a cool-down at now, unless the state has one that ends as late.
+// Begin begins a cool-down at now, unless the current one ends as late or later.
 func (s *CoolDown) Begin(now int64, c driver.CoolDown) {
 	if s.At(now); now+c.Length > s.end {
 		s.end, s.length, s.guessed = now+c.Length, c.Length, c.Guessed
 	}
 }
 
-// At returns the cool-down as it is at now. One that began later than now, by a clock that went back, begins
+// At returns the cool-down as it is at now. If the clock went back to before the cool-down began, it begins
 // now.
 func (s *CoolDown) At(now int64) driver.CoolDown {
 	if s.length == 0 || now >= s.Expires() {
@@ -193,8 +193,8 @@ func (s *CoolDown) At(now int64) driver.CoolDown {
 // Expires returns the instant from which the cool-down can be forgotten.
 func (s *CoolDown) Expires() int64 { return s.end + max(s.length, 10_000_000) }
 
-// Bar makes an answer that of a subject that is blocked for so many microseconds more: every limit refuses at least until then, and has
-// no units.
+// Bar turns an answer into that of a subject that stays blocked for left microseconds: every limit refuses at least until then, and has
+// no units left.
 func Bar(a *driver.Answer, left int64) {
 	var room [driver.MaxLimits]driver.Status
 	statuses := room[:copy(room[:], a.Statuses())]
@@ -210,7 +210,7 @@ func Bar(a *driver.Answer, left int64) {
 	a.Blocked, a.Firm, a.Charged = true, true, 0
 }
 
-// Foresee makes the answer to a peek that to a request of a cost: limits with fewer units left refuse it.
+// Foresee turns the answer to a peek into the answer to a request of a cost: limits with fewer units left refuse it.
 func Foresee(a *driver.Answer, cost int64) {
 	var room [driver.MaxLimits]driver.Status
 	statuses := room[:copy(room[:], a.Statuses())]

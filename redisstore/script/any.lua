@@ -42,8 +42,8 @@ end
 
 local unpack, sub, books = struct.unpack, string.sub, string.byte(argument) == 1
 
--- compare returns what a look at a subject shows: the share that would be left after the call, negative if it does not
--- fit, and the instant before which it cannot fit.
+-- compare returns what a look at a subject shows: the share that would be left after the call (negative if the call does
+-- not fit), and the instant before which the call cannot fit.
 local function compare(request, reply)
   local least, since, now = 1, 0, unpack('>I8', reply, 9)
   local cost, limits, at = unpack('>I5I1', request, 9)
@@ -83,7 +83,7 @@ for i = 1, #keys do
   if best and i % CHOICE_GROUP == 0 then break end
 end
 
--- answered decides on a subject, and returns its number, the answer, whether that is final, and when the call fits.
+-- answered decides on a subject. It returns the subject's number, the answer, whether it is final, and when the call fits.
 local function answered(i, request)
   local reply, retry = on(i, request), 0
   if type(reply) ~= 'string' or unpack('>i8', reply) < 0 then return i, reply, true end
@@ -92,7 +92,7 @@ local function answered(i, request)
   return i, reply, final, unpack('>I8', reply, 9) + retry
 end
 
--- soonest decides on the subjects that may be the one with the shortest retry time: those that cannot be are passed over.
+-- soonest decides on each subject that may have the shortest retry time, and passes over the others.
 local function soonest()
   local best, answer, final, when = answered(first, requests[first])
   for i = 1, #keys do

@@ -1,4 +1,4 @@
--- block.lua: a decision of which refusals are counted: a subject that is refused too often stays out for a time. The store
+-- block.lua: a decision whose refusals are counted. A subject that is refused too often is blocked for a time. The store
 -- puts the script of a decision where it says DECIDE.
 --
 -- KEYS     the subjects' keys, and then the key of the block of each
@@ -6,8 +6,8 @@
 -- Returns  what the decision returns and, if that is an answer, I8 for each subject: the time until its block ends, or 0.
 --          If one is blocked, the answer is that to a look, and 2^52 is added for each of the others that refuses.
 --
--- The value of a block is I7 end, I7 length, and I7 for each refusal that is counted, the last ones in a window. They begin
--- anew when a block begins. The end is 0 until the first block.
+-- The value of a block is I7 end, I7 length, and I7 for each refusal that is counted: the latest ones within a window.
+-- Counting begins anew when a block begins. The end is 0 until the first block.
 --
 -- Invariants: a look and an admission write no block, unless the clock went back. Each write sets the expiry. If Redis
 -- refuses the write, for lack of memory, the refusal stands and is not counted. After a clock that went back a block
@@ -41,14 +41,14 @@ for s = 1, subjects do
 end
 look = look .. sub(request, at)
 
--- answered returns the refusals of a reply and its time, or nothing if it is none.
+-- answered returns the refusals of a reply and its time, or nothing if the reply is no answer.
 local function answered(reply)
   if type(reply) ~= 'string' then return nil end -- an error
   local refusals, now = unpack('>i8I8', reply)
   if refusals >= 0 then return refusals, now end -- or boundaries of a calendar limit around another time
 end
 
--- repeats reports whether refusals are those of a call that was charged before.
+-- repeats reports whether the refusals belong to a call that was charged before.
 local function repeats(refusals) return refusals % 2^42 >= 2^41 end
 
 local blocks, known = {}, false
@@ -60,7 +60,7 @@ for s = 1, subjects do
   known, blocks[s] = known or value, value or ''
 end
 
--- write writes the block of a subject down, unless Redis has no memory for it.
+-- write stores the block of a subject, unless Redis has no memory for it.
 local function write(s, ends, lasts, times, lives)
   redis.pcall('SET', all[subjects + s], pack('>I7I7', ends, lasts) .. times, 'PX',
     string.format('%.0f', math.ceil(lives / 1000) + 1))

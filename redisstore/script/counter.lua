@@ -5,7 +5,7 @@
 -- Invariants: the key lives until the end of the bucket after the latest; a clock that went back moves the counts
 -- to the bucket of now, once.
 
--- below reports whether at most a goal counts so long after the current bucket began.
+-- below reports whether at most a goal counts at a time after the current bucket began.
 local function below(goal, at, window, x, y)
   if at < window then return y * (window - at) / window <= goal - x end
   return at >= 2 * window or x * (2 * window - at) / window <= goal

@@ -1,4 +1,4 @@
--- held_bring.lua: brings what came of a fetch, or takes units out of a lease.
+-- held_bring.lua: records the outcome of a fetch, or takes units out of a lease.
 --
 -- KEYS     1: the leases of a subject, see held_spend.lua
 -- ARGV     1: I1 what, and then
@@ -7,7 +7,7 @@
 --             2 return   I7 began   I5 units to keep
 -- Returns  I7: 1 if a lease is kept, or the units that were taken out, or 0
 --
--- A lease is kept only if its fetch is the last one in the value: not after another began, nor in another process of Redis.
+-- A lease is kept only if its fetch is the last one in the value: no other fetch has begun since, in this process of Redis.
 --
 -- Invariants: one write, which is the last step and leaves an expiry. What changes nothing writes nothing.
 

@@ -1,4 +1,4 @@
--- held_spend.lua: takes the cost of a call from the leases of a key, or says what the caller does otherwise.
+-- held_spend.lua: takes the cost of a call from the leases of a key, or says what the caller has to do instead.
 --
 -- KEYS     1: the leases of a subject
 -- ARGV     1: I5 cost   I7 longest lease   I7 way of a fetch   I1 whether the cost has counted as demand before
@@ -16,9 +16,9 @@
 --   rest     I6 one more than the units that the home had left, or 0   I1 leases
 --   lease    I7 began   I7 starts   I7 ends   I7 brought   I2 length   its note
 --
--- What another process of Redis wrote counts as no value: it came with a snapshot, an append-only file or from a primary,
--- and may be older than what was spent. The address of a function identifies the process, because every process of a system
--- has its memory elsewhere; to read the name of the server's run would cost as much again as a call.
+-- A value that another process of Redis wrote counts as none: it came from a snapshot, an append-only file or a primary, and
+-- may be from before units were spent. The address of a function identifies the process, because every process of a system
+-- has its memory elsewhere. Reading the name of the server's run would double the time of a call.
 --
 -- Invariants: the first write is one that Redis may refuse for memory. A call that waits again writes nothing.
 -- Every write leaves an expiry that is no earlier than what matters: two longest leases after the demand, one after the

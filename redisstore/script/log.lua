@@ -44,8 +44,8 @@
 --   time share an entry of the latest of them: see merge in log_grow.lua.
 --   While every limit so far is of the calendar, one entry has the charges of a period.
 --   A refusal writes nothing. The first write of a call is one that Redis may refuse for memory.
---   The exception to both: a clock that went back re-dates the entries later than now to now, once. After a step back of
---   STEP_BACK or less the last charge is now instead.
+--   The exception to both: after a clock went back, entries later than now are dated to now, once. After a step back of
+--   STEP_BACK or less, the time of the last charge counts as now instead.
 --   The key always has an expiry, at least `keep` after the last entry. It is never deleted, not even to be
 --   written anew: on a cluster, a key that is missing while its slot moves belongs to the other node. Before Redis 7.2
 --   a clock that goes back within a script can end a key there: zeros and no expiry are then left, which are no charges.

@@ -1,10 +1,10 @@
 -- log_ahead.lua: the third part of log.lua: a log whose last entries lie ahead of now, which are bookings. It ends the
 -- steps that log_grow.lua began.
 --
--- Such a log has version 3, and its last hint is that of the present: the first position later than the last charge,
--- the sum before it, the time of that charge, plus 2^52, and the time of the entry there. It is never taken for that of a
--- window, because that time is in no past.
--- A call that is not booked sees the entries up to now as a log of their own. What it is charged is inserted behind them.
+-- Such a log has version 3, and its last hint is the hint of the present: the first position later than the last charge,
+-- the sum before it, the time of that charge plus 2^52, and the time of the entry there. No window takes it for its own
+-- hint, because such a time is never past.
+-- A call that is not booked sees the entries up to now as a log of their own, and its charge is inserted behind them.
 
   -- entries_from returns an iterator over the time and units of the entries of a log from a position up to another.
   local function entries_from(log, from, to)
@@ -222,9 +222,9 @@
     end
   end
 
-  -- move_back is redate where bookings lie ahead. Charges later than now that are none become one of now, and bookings
-  -- move back as far as the clock did. It returns what results: the oldest position, the first one ahead, the head, the
-  -- total, the sum before the first one ahead and its time.
+  -- move_back is redate for a log with bookings ahead. Charges later than now become one charge of now, and bookings move
+  -- back as far as the clock did. It returns the resulting oldest position, first position ahead, head and total, and the
+  -- sum before the first position ahead and its time.
   function rare.move_back(log, key, slots, entries, head, total, oldest, as_of, last, keep, now, hinted)
     local call, pack, unpack = redis.call, struct.pack, struct.unpack
     oldest = log.search(oldest, head, as_of - keep)
@@ -261,7 +261,7 @@
     return oldest, ahead, head, total, sum_ahead, since
   end
 
-  -- collide writes down that a clock that went back has moved entries up to a time, and that bookings may be where they were.
+  -- collide records that a clock that went back has moved entries up to a time, so that bookings may now be at their old times.
   function rare.collide(key, slots, entries, last)
     local call, offset = redis.call, entries + slots * 12 + 6 * (math.ceil(slots / BLOCK) + 1)
     local moved = struct.unpack('>I7', call('GETRANGE', key, offset, offset + 6))
@@ -280,8 +280,8 @@
     rare.rewrite(key, slots, entries, head, total, oldest, header, size, head - 1, newest, lives)
   end
 
-  -- wait makes the n numbers of answers those of limits that refuse, by their bits, while bookings lie ahead: each with the time
-  -- until all limits have room behind them, which is no less than some time. It returns them.
+  -- wait sets the retry times in the n numbers of answers for the limits that refuse, by their bits, while bookings lie ahead.
+  -- Each gets the time until all limits have room behind the bookings, at least the time given. It returns the answers.
   function rare.wait(answers, n, refusals, wait)
     for i = 2, n, 4 do wait = math.max(wait, answers[i]) end
     for i = 2, n, 4 do

@@ -9,10 +9,10 @@
 --          Where the boundaries of a calendar limit do not surround an instant ahead, the instant from which on to book
 --          follows the answer.
 --
--- A booking is a decision at the time of the last entry, or now if that is later; and if it has no room there, at the end
--- of its retry time, when it has: later than the last entry, what is used only falls. Once units of a log with bookings came
--- back, it is the earliest instant at which it fits and delays no booking. (That is not looked for within a microsecond,
--- which is how a choice asks each subject.)
+-- A booking is a decision at the time of the last entry, or now if that is later. If it has no room there, it is a decision
+-- at the end of its retry time, because the use only falls after the last entry. Once units of a log with bookings came back,
+-- it is a decision at the earliest instant at which it fits and delays no booking. (A choice asks each subject to book within
+-- a microsecond, and then that instant is not looked for.)
 --
 -- Invariants: those of log.lua. At most MOST_AHEAD entries of a log lie ahead of now, and MOST_SUM / 4 units, so that
 -- neither joins them when the log is full.

@@ -60,10 +60,10 @@ local function steps(open)
     return 4 * (head - oldest) >= 3 * slots, oldest, true
   end
 
-  -- merge makes charges that are not later than now, and within one step of time, share an entry that counts from the latest
-  -- of them: no more is admitted, and a unit is held longer by less than a step. Nothing is merged across a cut, so the
-  -- windows and periods that begin there hold what they held. Entries without units go. It returns the oldest position:
-  -- those of what is later than now stay.
+  -- merge joins charges that are not later than now and lie within one step of time, in an entry that counts from the latest
+  -- of them. So the log never admits more, and holds a unit longer by less than a step. It merges nothing across a cut, so the
+  -- windows and periods that begin there hold the same units. Entries without units are dropped. Entries later than now keep
+  -- their positions. It returns the oldest position.
   function rare.merge(log, key, slots, entries, head, oldest, now, cuts)
     local call, pack, unpack = redis.call, struct.pack, struct.unpack
     local stop = log.search(oldest, head, now)
@@ -101,8 +101,8 @@ local function steps(open)
     return position
   end
 
-  -- step returns within how much time charges of an age share an entry of a log that merges, where a window sees that age: the
-  -- largest power of two within a part of the window, and of the age, because other calls may bring shorter windows.
+  -- step returns the time within which charges of an age share an entry of a log that merges, seen from a window: the largest
+  -- power of two within a part of the window and a part of the age, because other calls may bring shorter windows.
   function rare.step(window, age)
     local _, exponent = math.frexp(math.max(1, math.min(window, 8 * age) / MERGE_STEPS))
     return 2 ^ (exponent - 1)
@@ -125,8 +125,8 @@ local function steps(open)
     return position
   end
 
-  -- larger returns the slots of a ring that has count entries, and is for more: room for half as many
-  -- again, to the full size. One of the full size, whose entries merge to too many, doubles.
+  -- larger returns the slots of the ring that replaces one with count entries: half as many again, up to the full
+  -- size. A ring of the full size, if merging leaves too many entries, doubles.
   function rare.larger(count, keep_units)
     if count >= MOST_ENTRIES then return 2 * count end
     local size = math.min(count + math.ceil(count / 2), MOST_ENTRIES)

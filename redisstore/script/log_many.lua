@@ -2,12 +2,12 @@
 -- DECIDE, which then decides on one subject.
 --
 -- KEYS     one log per subject
--- ARGV     1: per subject I2 bytes of its request, and the request, as in log.lua; 0 bytes are the request before, and so
---             is nothing
+-- ARGV     1: per subject I2 bytes of its request, and the request, as in log.lua; 0 bytes or nothing mean the request
+--             of the subject before
 -- Returns  per subject I2 bytes of its answer, and the answer, as in log.lua; or 2^15 + the bytes of an error, and its text
 --
--- Invariant: a subject whose decision fails leaves the others alone. A decision that fails has written nothing, as log.lua
--- has it.
+-- Invariant: a decision that fails does not affect the other subjects. It has written nothing, by the invariants of
+-- log.lua.
 
 local call = redis.call
 local time = call('TIME')

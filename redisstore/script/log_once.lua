@@ -6,9 +6,9 @@
 -- Returns  the answer of the decision. Of a repetition, the refusals, with bit 41, the instant of the charge and how long
 --          it is from now, and the rest as of a call of no cost now.
 --
--- Invariants: a call that charged is remembered in the same step; no other is. The ID is written last: by then Redis no
--- longer refuses a write for memory. A repetition writes too, so that a client that waits for replicas after it waits
--- for the charge. A call whose ID is no longer remembered is not looked at: it may need other boundaries than a look.
+-- Invariants: only a call that charged is remembered, in the same step. The ID is written last, when Redis no longer
+-- refuses a write for memory. A repetition writes too, so that a client that waits for replicas after it waits for the
+-- charge. A call whose ID is no longer remembered is not looked at: it may need other boundaries than a look.
 
 local call = redis.call
 local clock = call('TIME')

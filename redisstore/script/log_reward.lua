@@ -1,4 +1,4 @@
--- log_reward.lua: gives units of a log back without settling a certain charge. It follows log_search.lua. The store puts
+-- log_reward.lua: gives units of a log back without settling a particular charge. It follows log_search.lua. The store puts
 -- log.lua where it says DECIDE.
 --
 -- KEYS     1: the subject's log
@@ -9,7 +9,7 @@
 -- ahead. Entries without units stay in their places, and the sums after them change. It looks at GIVE_ENTRIES entries,
 -- and stops at one of MOST_OF_ENTRY units, which may stand for more than it holds.
 --
--- Invariants: those of log.lua. A charge of which units were given back is not settled to less any more.
+-- Invariants: those of log.lua. A charge that has lost units in this way can no longer be settled to less.
 
 local function decide()
 -- DECIDE
@@ -71,7 +71,7 @@ while more and given < units and position < stop do
 end
 if given == 0 then return reply .. pack('>I8', 0) end
 
--- less returns a sum without what was taken before it.
+-- less returns a sum less the units that were taken before it.
 local function less(sum)
   return (sum - math.min((sum - before) % SUM_MODULUS, given)) % SUM_MODULUS
 end

@@ -8,8 +8,8 @@
 --
 -- The charge is in the entry of its instant or, where calls share entries, of the latest instant within the
 -- same step, of the resolution or of a log that merges. The units change there, in the total, and in every sum after it; hints that no
--- longer hold are voided. If a clock that went back has moved the charge, more units are charged to a later
--- entry, and fewer are not given back: the charge leaves by itself.
+-- longer hold are voided. If a clock that went back has moved the charge, additional units are charged to a
+-- later entry, and none are given back: the charge leaves by itself.
 --
 -- Invariants: those of log.lua. The ID is the first write, which Redis may refuse for memory; then nothing has
 -- changed. It is remembered until a repetition would do nothing anyway. An entry holds at most MOST_OF_ENTRY
@@ -75,7 +75,7 @@ end
 if head == oldest then return '' end
 local position, time_there, units = search(at), nil, nil
 if position < head then time_there, units = read(position) end
--- After a clock that went back, a charge from before it has caught up is only sure to be in an entry of its time.
+-- If a clock went back, a charge made before the clock caught up is only sure to be in an entry of its own time.
 local sure, bookings = at > moved % 2^52, moved >= 2^52 -- have moved, too
 local function shared(step) return math.floor(time_there / step) == math.floor(at / step) end
 local function one_period() -- of limits of the calendar alone
@@ -101,7 +101,7 @@ if not same then
 end
 -- A full entry may stand for more than it holds: nothing is given back from it.
 if becomes < cost and (units >= MOST_OF_ENTRY or units + becomes < cost) then return '' end
--- Where a clock has moved bookings, another one may be at this instant now.
+-- If a clock that went back has moved bookings, another booking may be at this instant now.
 if becomes < cost and bookings and not sure then return '' end
 local left, saturated = math.min(units + becomes - cost, MOST_OF_ENTRY), false
 if left > units then

@@ -1,4 +1,4 @@
--- register.lua: what a subject's key has besides its charges. It comes before the scripts that need it.
+-- register.lua: the part of a subject's value besides its charges. It comes before the scripts that need it.
 --
 --   register  I7 time of the first charge since the key was made  I7 floor  and buckets of BUCKET records, or one
 --             that is smaller, or none
@@ -7,9 +7,9 @@
 -- A settlement of a charge from before the first does nothing: a reset has removed that charge.
 --
 -- The ID of a call or a settlement is a hash, whose first bit is set for a settlement. Bytes 2 to 4 choose its bucket.
--- In a full bucket it takes the place of a record that is no longer remembered. If there is none the records double,
--- up to a most, and from then on the one that ends first goes. The floor is the latest end of a settlement that went so:
--- what ends no later may have been applied already, and no longer gives units back.
+-- In a full bucket it replaces a record that is no longer remembered. If there is none, the records double, up to a bound.
+-- At the bound it replaces the record that ends first. The floor is the latest end of a settlement replaced in this way: a
+-- settlement that ends no later may have been applied already, and no longer gives units back.
 
 -- memory returns functions over the IDs of a register of some bytes, with a most of records. get returns the bytes
 -- [from, to], the first being 0; set writes bytes from an offset on, and may add to the end.
@@ -31,7 +31,7 @@ local function memory(size, most, get, set)
     return at
   end
 
-  -- double doubles the records. Of full buckets it leaves out what is no longer remembered.
+  -- double doubles the records. It leaves out records of full buckets that are no longer remembered.
   local function double(now)
     local old = records * 16 / bytes -- buckets
     local grown = math.max(1, 2 * records)
@@ -63,7 +63,7 @@ local function memory(size, most, get, set)
     return unpack('>I7I1', str, at + 8)
   end
 
-  -- put writes an ID down that is not remembered.
+  -- put stores an ID that is not remembered yet.
   function ids.put(id, ends, refusals, now)
     local offset, str, at, first
     while not at do
@@ -87,7 +87,7 @@ local function memory(size, most, get, set)
   return ids
 end
 
--- write_again writes the expiry of a key as it is. A key that has none, which another program has taken away, stays.
+-- write_again writes a key's expiry unchanged. If another program has removed the expiry, the key stays without one.
 local function write_again(key)
   local ms = redis.call('PTTL', key)
   if ms >= 0 then redis.call('PEXPIRE', key, math.max(1, ms)) end -- 0 would delete it

@@ -16,7 +16,7 @@
 --   again      is set by a subject that has to be read again for the answer
 -- A limit sets refused, remaining, retry, release and reset.
 --
--- A clock that trembles, going back by STEP_BACK or less, stands: now is then the time of the last charge.
+-- If a clock trembles, going back by STEP_BACK or less, it stands still: now is then the time of the last charge.
 --
 -- Invariants: a refusal writes nothing, unless the clock went back. The ID of a settlement is its first write, and that
 -- of a call its last. Redis refuses a write for memory only until the script has made one.

@@ -1,5 +1,5 @@
--- take.lua: decisions of which the caller does not fix the units. The store puts the script of an algorithm where it
--- says DECIDE.
+-- take.lua: decisions that charge what fits, charge in any case, or give units back. The store puts the script of an
+-- algorithm where it says DECIDE.
 --
 -- KEYS     1: the subject's key
 -- ARGV     1: the request for one subject, as in log.lua, and at the end I1 order:
@@ -18,7 +18,7 @@ local request, pack, unpack = string.sub(ARGV[1], 1, -2), struct.pack, struct.un
 local mode, _, cost = unpack('>I1I7I5', request)
 local order = string.byte(ARGV[1], -1)
 
--- ask makes a decision of a cost, in a mode. It returns nothing but the reply if that is not an answer.
+-- ask makes a decision of a cost, in a mode. If the reply is not an answer, ask returns the reply alone.
 local function ask(as, units)
   ARGV[1] = string.char(as) .. string.sub(request, 2, 8) .. pack('>I5', units) .. string.sub(request, 14)
   local reply = decide()

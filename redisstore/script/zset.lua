@@ -38,7 +38,7 @@ local function rarely()
     end
   end
 
-  -- departure returns the time of the member with which units have left.
+  -- departure returns the time of the member with whose leaving a number of units has left.
   function step.departure(key, sum, units, leave)
     local before, x, y = sum - units, call('ZRANK', key, name(sum, units)), call('ZCARD', key) - 1
     while x < y do
@@ -63,7 +63,7 @@ local function rarely()
   end
 
   -- trim joins up to SET_TRIM of the oldest members, while more than most units follow the oldest: these fill any limit,
-  -- so no answer changes until units are given back. Where refused calls are charged too, nothing is, and they go.
+  -- so no answer changes until units are given back. If refused calls are charged too, nothing is given back: it drops them.
   function step.trim(key, sum, most, cut, joins)
     local function oldest()
       local first = call('ZRANGE', key, '1', '1', 'WITHSCORES')
@@ -83,9 +83,9 @@ local function rarely()
     end
   end
 
-  -- settle changes the units of a member and the sums of all later ones, with two commands a member. If SET_LATER
-  -- others have followed, or a clock that went back has moved the charge, more units are charged to the last
-  -- member, and fewer are not given back: the charge leaves by itself.
+  -- settle changes the units of a member and the sums of all later members, with two commands a member. If more than
+  -- SET_LATER members have followed, or a clock that went back has moved the charge, additional units are charged to the
+  -- last member, and none are given back: the charge leaves by itself.
   function step.settle(key, keep, instant, change)
     local later = call('ZRANGEBYSCORE', key, int(instant), '+inf', 'WITHSCORES', 'LIMIT', '0', SET_LATER + 1)
     local at, _, units = entry(later[1], later[2])
@@ -109,8 +109,8 @@ local function rarely()
     if change > 0 then step.trim(key, sum, SET_MOST_SUM, at - keep, true) end
   end
 
-  -- give takes units from the oldest charges that are later than cut, and returns how many. It renames the members in
-  -- between that only longer windows count, so that these do not count what is given back. It looks at SET_GIVE members.
+  -- give takes units from the oldest charges that are later than cut, and returns how many. It also renames members that
+  -- only longer windows count, so that those windows do not count the units given back. It looks at SET_GIVE members.
   function step.give(key, now, keep, cut, cost)
     local from, given, renamed, new = '(' .. int(math.max(0, now - keep)), 0, {}, {}
     local old = call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES', 'LIMIT', '0', SET_GIVE)

@@ -69,8 +69,8 @@ func (q *queue) await(c *call) (driver.Answer, error) {
 	return driver.Answer{}, c.ctx.Err()
 }
 
-// ended returns the context's error in place of one that came at its deadline: the deadline of a batch is that of its last
-// caller, and can be a moment ahead of it.
+// ended returns the context's error in place of an error that came at the context's deadline. A batch has the deadline of
+// its last caller, and can end a moment before that caller's context.
 func ended(ctx context.Context, err error) error {
 	if deadline, ok := ctx.Deadline(); ok && err != nil && !time.Now().Before(deadline) {
 		<-ctx.Done()
@@ -84,7 +84,7 @@ type batch struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	open    []*call        // not yet answered; those of the next request come first
-	waiting atomic.Int64   // callers that have neither run since the answer nor given up
+	waiting atomic.Int64   // callers that have neither resumed since the answer nor given up
 	left    sync.WaitGroup // of the same callers
 }
 
@@ -113,7 +113,7 @@ func (b *batch) context() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(first, last)
 }
 
-// guard runs what answers every call, and does so itself if the store panics.
+// guard runs decide, which answers every call, and answers the calls with an error if the store panics.
 func (b *batch) guard(decide func()) {
 	defer b.cancel()
 	defer func() {
@@ -133,8 +133,8 @@ func (b *batch) fail(err error) {
 
 // decide answers every call of a key, and reports whether the last answer was a refusal.
 //
-// Each request is for the first ask calls. With room for all or for none, one request is enough: after a refusal the
-// first call goes alone, and its answer is that of all calls with the same cost.
+// Each request is for the first ask calls. If there is room for all or for none, one request is enough: after a refusal the
+// first call goes alone, and all calls with the same cost get its answer.
 func (b *batch) decide(do func(context.Context, *driver.Batch) error, refused bool) (refusedLast bool) {
 	ask := 1
 	if !refused {

@@ -22,7 +22,7 @@ type Store struct {
 	driver.Passthrough
 	apart  bool     // do not join calls
 	each   bool     // the store decides many bookings of a key in a round trip
-	many   gatherer // decides many keys in one; nil if the store decides one at a time
+	many   gatherer // decides many keys in a round trip; nil if the store decides one key at a time
 	seed   maphash.Seed
 	shards [shards]shard
 
@@ -33,8 +33,8 @@ type Store struct {
 // A gatherer is a store that carries out charges of different subjects in one round trip, in mode Each. Their policies may differ.
 type gatherer interface {
 	driver.Store
-	// Gathers reports whether an operation can be one of these, and the place where it is carried out. Operations of one place go
-	// together. Places that can fail or hang by themselves are different places. There are few: they are remembered.
+	// Gathers reports whether an operation can travel with others, and the place that carries it out. Operations of one place travel
+	// together. Servers that can fail or hang by themselves are different places. There are few places, because all are remembered.
 	Gathers(op *driver.Op) (place int, ok bool)
 }
 
@@ -117,8 +117,8 @@ func (s *Store) leave(l *line) {
 	go s.run(l)
 }
 
-// run decides batch after batch until no call waits. It takes a batch when all callers of the last one have run or given up,
-// because they often make their next call at once, and it should be in the batch.
+// run decides batch after batch until no call waits. It takes a batch when all callers of the last one have resumed or given
+// up, because they often make their next call at once, and that call should be in the batch.
 func (s *Store) run(l *line) {
 	for b := l.next(); b != nil; b = l.next() {
 		b.guard(func() {
@@ -150,7 +150,7 @@ func (l *line) next() *batch {
 	return l.take(n)
 }
 
-// decideEach answers calls of different keys, or bookings of one, by one batch of the store. Its error is that of all calls.
+// decideEach answers calls of different keys, or bookings of one key, by one batch of the store. An error of the batch fails all calls.
 func (s *Store) decideEach(b *batch) {
 	asked := driver.Batch{Mode: driver.Each, Ops: make([]driver.Op, len(b.open))}
 	for i, c := range b.open {
@@ -165,11 +165,11 @@ func (s *Store) decideEach(b *batch) {
 	}
 }
 
-// mostGathered is the most calls of different keys in a round trip. It bounds how long a store is busy with them: others wait.
+// mostGathered is the most calls of different keys in a round trip. It bounds how long they keep a store busy while others wait.
 const mostGathered = 16
 
-// mostTrips is how many round trips to a place are under way before calls wait for one of them. With fewer, a process with
-// few calls at a time spends more on waiting than it saves, and a call waits longer: see docs/decisions/0029.
+// mostTrips is how many round trips to a place may be in flight before calls wait for one of them. With fewer, a process
+// with few concurrent calls loses more by waiting than it saves, and calls take longer: see docs/decisions/0029.
 const mostTrips = 8
 
 // A place is where calls of different keys are decided together: see gatherer.
@@ -179,8 +179,8 @@ type place struct {
 	departs bool // one of them is about to take the calls that wait
 }
 
-// gather carries out a batch of one call through the store, with calls of other keys if they go to the same place. It leaves with
-// the next round trip, which is at once while fewer than mostTrips are under way, or as many calls wait as one takes.
+// gather has the store carry out a batch of one call, together with calls of other keys that go to the same place. The call leaves
+// with the next round trip: at once if fewer than mostTrips are in flight, or once enough calls wait to fill a round trip.
 func (s *Store) gather(ctx context.Context, b *driver.Batch) error {
 	op, n, gathers := &b.Ops[0], 0, false
 	if s.many != nil {
@@ -214,7 +214,7 @@ func (s *Store) gather(ctx context.Context, b *driver.Batch) error {
 	return err
 }
 
-// travel makes round trips until no call waits, the first with the calls of those who are about to make one.
+// travel makes round trips until no call waits. It first lets other goroutines run, whose calls can then join.
 func (s *Store) travel(p *place) {
 	runtime.Gosched()
 	for b := p.next(); b != nil; b = p.next() {

@@ -12,33 +12,33 @@
 //	                       d ┄┄├──────────────┤
 //	                              e ┄┄┄┄┄┄┄┄┄┄├────
 //
-// There is no timer: the next batch leaves as soon as the callers of the last one have run. The sum is charged as one entry of the log.
-// If it has no room, the batch tries again with the calls that fit, in order of arrival, and refuses the others by an answer to their own
-// cost. So a batch takes one round trip while there is room, one while there is none, and up to three in between.
+// There is no timer: the next batch leaves as soon as the callers of the last batch have resumed. The sum is charged as one log entry. If
+// the sum has no room, the batch tries again with the calls that fit, in order of arrival, and refuses the others by an answer to their
+// own cost. So a batch takes one round trip while there is room, one while there is none, and up to three in between.
 //
 // # Different keys
 //
 // If the store can decide several subjects in one round trip (it has a method Gathers, as that of redisstore), batches and single
-// calls of different keys travel together. Eight round trips to a place of the store, such as a Redis or a slot of a cluster, go out
-// at once; a call that comes meanwhile waits until one of them is over, or until 16 calls wait. Each has an answer or an error of its
-// own. A place that hangs delays no call of another. A round trip is canceled once all its callers have left.
+// calls of different keys travel together. Up to eight round trips to a place of the store, such as a Redis or a slot of a cluster, are
+// in flight at once. A further call waits until one of them is over, or until 16 calls wait. Each call has its own answer or error. A
+// place that hangs delays no calls to other places. A round trip is canceled once all its callers have left.
 //
 // # Exact
 //
-// Each answer of the store is one atomic decision, and the answers of a batch are those of deciding its calls one after the other at that
+// Each answer of the store is one atomic decision. The calls of a batch get the answers that they would get one after the other at that
 // instant, when all of them were waiting. So the limits hold as without this package, and a call is charged at most once. Two things
-// differ. A cheap call can be admitted after an earlier, more expensive one that waited with it was refused, as if they had come one by
+// differ. A cheap call can be admitted although an earlier, more expensive call of its batch was refused, as if they had come one by
 // one. And a result's ResetAfter covers the whole batch.
 //
 // # Bookings
 //
 // Calls that may be booked (see [driver.Request]) have batches of their own, so no plain call waits for them. Each booking
 // starts at its own instant, so they have no sum: the store decides them one after the other in one round trip, in the
-// order in which they came ([driver.CanEach]), at most 64 at a time. Over a store that cannot each booking is a round trip.
+// order in which they came ([driver.CanEach]), at most 64 at a time. Over a store without CanEach, each booking is a round trip.
 //
 // # What is not joined
 //
-// Decisions over several subjects, resets and settlements go straight to the store. Peeks, calls that take what fits, and policies that
-// have a block or charge refused calls are not added up with others of their key. Over failover nothing is: it would see the sum of a
-// batch in place of a call's cost, and one error would fail all callers.
+// Decisions over several subjects, resets and settlements go straight to the store. Peeks, partial calls, and calls under policies that
+// have a block or charge refused calls are not added up with other calls of their key. Over failover no calls are added up: failover would
+// see the sum of a batch in place of a call's cost, and one error would fail all callers.
 package coalesce

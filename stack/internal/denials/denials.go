@@ -14,23 +14,23 @@
 //	             ├──── answered from memory ────┤
 //	                        ├──────── RetryAfter ────────┤   room
 //
-// So nothing is refused that the store would admit, as long as this machine's clock runs as fast as the store's. (If the
+// So no call is refused that the store would admit, as long as this machine's clock runs as fast as the store's. (If the
 // store's clock jumps forward, the store admits earlier; see the guarantees.) RetryAfter and the other times are those of
-// the store's answer, less the time since. Remaining is that of the answer, without units that have left other limits since.
+// the store's answer, less the time since. Remaining is that of the answer, without units that have become free since.
 //
 // # Bookings
 //
-// The refusal of a booking says at which instant the call would fit behind everybody who booked before. A later booking of the
-// same cost is refused from memory if that instant is farther away than it may be booked ahead. A plain call goes to the store:
-// it may go ahead of the queue. After the refusal of a plain call neither has room before its retry time.
+// The refusal of a booking says at which instant the call would fit behind all earlier bookings. A later booking of the same
+// cost is refused from memory if that instant is beyond the time within which it may start. A plain call goes to the store: it
+// may go ahead of the queue. After the refusal of a plain call, neither kind has room before its retry time.
 //
 // # Resets
 //
 // A Reset through this store takes effect at once. A Reset through another process, and every other loss of state, takes
 // effect after maxAge at the latest: no refusal is kept longer, whatever its RetryAfter.
 //
-// Calls that take what fits, decisions over several subjects and policies that charge refused calls go straight to the
-// store, and so do all calls of a subject under a policy with a block, until it is blocked.
+// Partial calls, decisions over several subjects and calls under policies that charge refused calls go straight to the
+// store. So do all calls of a subject under a policy with a block, until the subject is blocked.
 package denials
 
 import (
@@ -51,7 +51,7 @@ const (
 )
 
 // A Store answers from memory while a refusal holds and passes everything else on to another store. It is safe for
-// concurrent use and has nothing to close. While bookings lie ahead no refusal is firm: each can be given back.
+// concurrent use and has nothing to close. While bookings lie ahead no refusal is firm, because each booking can be given back.
 type Store struct {
 	driver.Passthrough
 	maxAge time.Duration
@@ -60,11 +60,11 @@ type Store struct {
 	shards []shard
 }
 
-// A shard keeps the refusals of the keys of some hashes, at most so many.
+// A shard keeps the refusals of a part of the keys, chosen by hash.
 type shard struct {
 	mu    sync.Mutex
 	most  int
-	keys  map[string]*denial // guarded by mu, as what they point to
+	keys  map[string]*denial // guarded by mu, like the denials
 	epoch uint64             // guarded by mu: how often units of a key were given back
 }
 
@@ -80,11 +80,11 @@ type refusal struct {
 	books    bool // the call could have been booked: it had no room behind the queue, but a plain call may have
 	answer   driver.Answer
 	received time.Duration // since the store's start, as room and until are
-	room     time.Duration // until when there is none
-	until    time.Duration // until when it is kept
+	room     time.Duration // until when there is no room
+	until    time.Duration // until when the refusal is kept
 }
 
-// refuses reports whether a request that is sent now would be refused. A plain call that has no room has none behind the queue either.
+// refuses reports whether a request sent now would be refused. If a plain call has no room, there is none behind the queue either.
 func (r *refusal) refuses(req *driver.Request, now time.Duration) bool {
 	return r.cost == req.Cost && now < r.until && now+microseconds(req.Within) < r.room && (req.Within > 0 || !r.books)
 }
@@ -121,7 +121,7 @@ func New(next driver.Store, maxAge time.Duration) *Store {
 	return s
 }
 
-// size sets how many keys it keeps. A key beyond that takes the place of any other.
+// size sets how many keys the store keeps. A key beyond that replaces any other.
 func (s *Store) size(shards, keys int) {
 	s.shards = make([]shard, shards)
 	for i := range s.shards {
@@ -158,8 +158,8 @@ func kept(op *driver.Op) bool {
 	return op.Kind == driver.Charge && op.Cost > 0 && op.ID == "" && !op.Partial && !op.Policy.CountRefused
 }
 
-// Do implements [driver.Store]. It knows the answer of Recall, and keeps no refusals of several subjects. What may make room is
-// forgotten, also after an error: the store may have carried it out.
+// Do implements [driver.Store]. It answers from Recall if it can, and keeps no refusals of several subjects. An operation that may
+// make room drops the key's refusals, even after an error, because the store may have carried it out.
 func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 	op := &b.Ops[0]
 	if len(b.Ops) > 1 || !kept(op) {
@@ -193,8 +193,8 @@ func (s *Store) Do(ctx context.Context, b *driver.Batch) error {
 	return err
 }
 
-// keep stores a refusal, unless units were given back since the request was sent. It takes the place of the one of the same
-// cost and kind, or else of the one that ends first.
+// keep stores a refusal, unless units were given back since the request was sent. The refusal replaces the one of the same
+// cost and kind, or else the one that ends first.
 func (sh *shard) keep(req *driver.Request, epoch uint64, r refusal) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -226,7 +226,7 @@ func (sh *shard) keep(req *driver.Request, epoch uint64, r refusal) {
 	*place = r
 }
 
-// forget drops the refusals of a key, and those that are in flight.
+// forget drops the refusals of a key, also those in flight.
 func (s *Store) forget(key string) {
 	sh := s.shard(key)
 	sh.mu.Lock()
