@@ -26,6 +26,16 @@ func (b *bucket) keep(until time.Time) {
 	}
 }
 
+// holds reports whether a cool-down or a lowered limit holds calls back.
+func (b *bucket) holds(now time.Time) bool {
+	for _, l := range b.levels {
+		if l.fallen.lowers(now) || l.held.lowers(now) {
+			return true
+		}
+	}
+	return b.cool.end.After(now)
+}
+
 // A sweep removes buckets whose time is over. It runs at bucketsSweep keys, and then at twice the number of keys that the
 // last sweep kept. At bucketsMost keys it removes half of them, so their number is bounded whatever keys a route returns.
 const (
@@ -58,11 +68,15 @@ func (c *buckets) at(key string, now time.Time) *bucket {
 	b.keep(now.Add(bucketKept))
 	if !ok && len(c.all) >= c.sweep {
 		maps.DeleteFunc(c.all, func(_ string, b *bucket) bool { return now.After(b.until) })
-		for other := range c.all {
-			if len(c.all) <= bucketsMost/2 {
-				break
+		for _, holds := range []bool{false, true} { // those that hold calls back are last
+			for other, b := range c.all {
+				if len(c.all) <= bucketsMost/2 {
+					break
+				}
+				if holds || !b.holds(now) {
+					delete(c.all, other)
+				}
 			}
-			delete(c.all, other)
 		}
 		c.sweep = max(bucketsSweep, 2*len(c.all))
 	}

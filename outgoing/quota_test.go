@@ -227,7 +227,9 @@ func TestWhatIsKnownOfBucketsIsBounded(t *testing.T) {
 		for i := range 3 * bucketsMost {
 			now := start.Add(time.Duration(i) * time.Second)
 			b := known.at(strconv.Itoa(i), now)
-			b.sent = 1
+			if b.sent = 1; i < 100 {
+				b.cool.end = start.Add(4 * bucketsMost * time.Second)
+			}
 			b.keep(now.Add(c.lasts))
 			most = max(most, len(known.all))
 			if known.at(strconv.Itoa(i), now) != b {
@@ -235,6 +237,11 @@ func TestWhatIsKnownOfBucketsIsBounded(t *testing.T) {
 			}
 			if oldest := i - int(c.lasts/time.Second); c.all && oldest >= 0 && known.all[strconv.Itoa(oldest)] == nil {
 				t.Fatalf("%s: bucket %d was forgotten before its end", name, oldest)
+			}
+		}
+		for i := range 100 {
+			if cooling := known.all[strconv.Itoa(i)]; !c.all && cooling == nil {
+				t.Errorf("%s: the cool-down of bucket %d was forgotten", name, i)
 			}
 		}
 		if most > c.most+1 {

@@ -73,7 +73,7 @@ func TestMistakesAreExitCode2AndSayWhatToDo(t *testing.T) {
 		{redis, "allow --limit 1_per_second k", "a slash and a window"},
 		{redis, "allow --limit 1/1s", "0 arguments instead of a KEY"},
 		{redis, "peek --limit 1/1s k --cost 2", "can never fit into 1/1s"},
-		{redis, "allow --limit 1/1s k --wait=-1s", "a call waits 0 or longer"},
+		{redis, "allow --limit 1/1s k --wait=-1s", "give how long the command can wait, up to 24h"},
 		{redis, "allow --limit 1/1s k --wait=1s --algorithm gcra", "algorithm gcra"},
 		{redis, "alow", "unknown command"},
 		{redis, "inspect --algorithm sliding-buckets k", "--resolution is missing"},

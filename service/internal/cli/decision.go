@@ -82,6 +82,9 @@ func (a *app) on(cmd *cobra.Command, s *subject, f func(context.Context, *sash.L
 	if _, err := s.limiter(nowhere{}); err != nil { // wrong flags are reported before a missing Redis
 		return err
 	}
+	if s.timeout <= 0 {
+		return fmt.Errorf("--timeout %v: give how long to wait for Redis, such as 2s", s.timeout)
+	}
 	to, err := a.shared()
 	if err != nil {
 		return err

@@ -129,7 +129,10 @@ func (a *app) hold(ctx context.Context, s *subject, limiter *sash.Limiter, parts
 		}
 		d.Token = to.tokens().Seal(held...)
 	}
-	return a.answer(s, d)
+	if err = a.answer(s, d); err != nil { // nobody has the answer, and perhaps its token
+		_ = r.Release(ctx)
+	}
+	return err
 }
 
 // tokens returns what seals and opens reservations on this Redis. The key is not secret, because settling needs

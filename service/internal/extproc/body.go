@@ -2,9 +2,11 @@ package extproc
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"net/url"
 	"path"
@@ -39,6 +41,8 @@ var (
 	errNoObject  = errors.New("the body is compressed or is not one JSON object, so that its model is not known")
 	errElsewhere = errors.New("the body names content whose tokens its bytes do not bound, and tokens of the rule has no cost for what is elsewhere")
 	errPath      = errors.New("the body sets no maximum output, and which field does is not known for this path")
+	errOddPath   = errors.New("the path has a space, or one of ;?#\\ in it, so that the API may take it for another one")
+	errEncoded   = errors.New("the body is not plain UTF-8 by content-encoding or content-type, so that its bytes do not bound its tokens")
 	errModel     = errors.New("the body has a model that is no string, twice, or in other letters, and the API may read any")
 )
 
@@ -67,6 +71,21 @@ func each(object []byte, see func(name string, from, to int)) {
 			level--
 		}
 	}
+}
+
+// plain returns an error unless the API reads the bytes of a body as they are.
+func plain(header http.Header) error {
+	for _, coding := range header["Content-Encoding"] {
+		if !strings.EqualFold(coding, "identity") {
+			return errEncoded
+		}
+	}
+	for _, value := range header["Content-Type"] {
+		if _, params, err := mime.ParseMediaType(value); err != nil || !strings.EqualFold(cmp.Or(params["charset"], "utf-8"), "utf-8") {
+			return errEncoded
+		}
+	}
+	return nil
 }
 
 // text returns the value of a JSON string.
@@ -106,6 +125,9 @@ func read(body []byte) (model string, stream bool, err error) {
 func prepare(uri string, body []byte, stream bool, tokens *config.Tokens) (outgoing.Bound, []byte, error) {
 	if plain, err := url.PathUnescape(uri); err == nil {
 		uri = plain
+	}
+	if strings.ContainsFunc(uri, func(r rune) bool { return r <= ' ' || strings.ContainsRune(";?#\\", r) }) {
+		return outgoing.Bound{}, nil, errOddPath
 	}
 	uri = strings.ToLower(path.Clean(uri)) // as lenient upstreams read it
 	opts, known := &outgoing.EstimateOptions{Default: tokens.DefaultMax}, false

@@ -250,7 +250,10 @@ func (p *request) reserve(body []byte) (refusal *ext.ProcessingResponse, changed
 		p.format = tokens.Format
 		bound := outgoing.Bound{}
 		if len(body) > 0 {
-			if bound, changed, err = prepare(p.path, body, stream, tokens); err != nil {
+			if err = plain(p.header); err == nil {
+				bound, changed, err = prepare(p.path, body, stream, tokens)
+			}
+			if err != nil {
 				return p.refuse(http.StatusBadRequest, err.Error(), nil), nil
 			}
 		}

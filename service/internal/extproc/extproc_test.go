@@ -352,6 +352,34 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// An API may decode a body by its fields, or take a path for another one, and then read another maximum than its bytes say.
+func TestWhatAnAPIMayReadOtherwiseIsRefused(t *testing.T) {
+	w := begin(t)
+	const chat = "/v1/chat/completions"
+	for _, c := range []struct {
+		path, field, value string
+		status             int
+	}{
+		{chat, "content-type", "application/json; charset=utf-7", 400},
+		{chat, "content-type", "application/json; charset", 400},
+		{chat, "content-encoding", "br", 400},
+		{chat, "content-type", `application/json; charset="UTF-8"`, 0},
+		{chat, "content-encoding", "identity", 0},
+		{"/v1/responses;a", "a", "b", 400},
+		{"/v1/responses%20", "a", "b", 400},
+		{chat + "%3f/embeddings", "a", "b", 400},
+		{chat + "?a=b;c#d", "a", "b", 0},
+	} {
+		res := w.open(question).posts(c.path, pad(100, 1), "x-user", "ann", c.field, c.value).GetImmediateResponse()
+		if int(res.GetStatus().GetCode()) != c.status {
+			t.Errorf("%s with %s: %s is %v %s", c.path, c.field, c.value, res.GetStatus(), res.GetBody())
+		}
+	}
+	if left := w.left("x-user", "ann"); left != 1000-3*101 {
+		t.Errorf("%d tokens left", left)
+	}
+}
+
 // Envoy would not send the end of a request with trailers on.
 func TestTrailersAreRefused(t *testing.T) {
 	w := begin(t)
