@@ -157,9 +157,9 @@ func (l *load) overGRPC(p *service, fresh bool) {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		_, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, descriptors("d", "k="+l.key))
 		cancel()
-		// Before a call the client waits for what the server sends first, so such a call was not sent.
+		// Before a call the client sends a preface and waits for the server's, so such a call was not sent.
 		unsent := err != nil && status.Code(err) == codes.Unavailable &&
-			(strings.Contains(err.Error(), "while dialing") || strings.Contains(err.Error(), "server preface"))
+			(strings.Contains(err.Error(), "while dialing") || strings.Contains(err.Error(), " preface"))
 		ok = !unsent && l.count(err)
 		if fresh || !ok {
 			_ = conn.Close()
