@@ -233,26 +233,29 @@ func TestWhatAKeyThatEndedLeavesIsEmpty(t *testing.T) {
 	store, _, _ := virtual(t, server.Addr(), nil)
 	req := driver.Request{Key: "k", Cost: 4, Policy: newPolicy(t, nil, sash.PerHour(10)), MaySettle: true}
 	key, of := store.Key("k", req.Policy), drivertest.Of(store)
-	calls := map[string]func() (driver.Answer, error){
-		"Decide": func() (driver.Answer, error) { return of.Decide(t.Context(), req) },
-		"an ID":  func() (driver.Answer, error) { return of.Once(t.Context(), "id", req) },
-		"Settle": func() (driver.Answer, error) {
+	calls := []struct { // a settlement leaves such a value as it is, so the virtual clock first has to know the key from a decision
+		name string
+		call func() (driver.Answer, error)
+	}{
+		{"Decide", func() (driver.Answer, error) { return of.Decide(t.Context(), req) }},
+		{"an ID", func() (driver.Answer, error) { return of.Once(t.Context(), "id", req) }},
+		{"Settle", func() (driver.Answer, error) {
 			err := of.Settle(t.Context(), driver.Settlement{Request: req, At: start.UnixMicro(), ID: "id"})
 			if err != nil {
 				return driver.Answer{}, err
 			}
 			return of.Decide(t.Context(), req)
-		},
+		}},
 	}
 	for _, at := range []string{"0", "6", "12", "32", "77", "110", "700"} {
-		for name, call := range calls {
+		for _, c := range calls {
 			server.Must(t, "DEL", key)
 			server.Must(t, "SETRANGE", key, at, "\x00\x00\x92\x00\x00\x00\x00F?\x16aK\xbc\x81\x10\xa3\x06aK\xbc\x82\x86\xf4")
-			if answer, err := call(); err != nil || answer.Remaining() != 6 {
-				t.Errorf("%s on what was written at %s: %d units remain, %v", name, at, answer.Remaining(), err)
+			if answer, err := c.call(); err != nil || answer.Remaining() != 6 {
+				t.Errorf("%s on what was written at %s: %d units remain, %v", c.name, at, answer.Remaining(), err)
 			}
 			if ttl := server.Must(t, "TTL", key).(int64); ttl < 3600 {
-				t.Errorf("%s on what was written at %s: the key lives %d s", name, at, ttl)
+				t.Errorf("%s on what was written at %s: the key lives %d s", c.name, at, ttl)
 			}
 		}
 	}
