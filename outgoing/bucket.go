@@ -111,17 +111,30 @@ func (c *buckets) took(key string, d time.Duration, fresh bool) {
 	*last = append(*last, d)
 }
 
+// bounds returns how many durations are known, and the least and the longest of them.
+func (w *ways) bounds() (n int, least, longest time.Duration) {
+	for _, list := range w {
+		for _, d := range list {
+			if n++; n == 1 {
+				least = d
+			}
+			least, longest = min(least, d), max(longest, d)
+		}
+	}
+	return n, least, longest
+}
+
 // spread returns by how much the store's window must be longer: δ in docs/algorithms.md, the difference between the
 // travel times to the API. The measured times include the API and the way back, so their differences are at least as
 // large once some request was quick in both. With n measurements, the spread is longer by 8/n, because the next
 // request may exceed them all. If travel times are uniformly distributed, the next one is then within the spread.
 func (w *ways) spread(window time.Duration) time.Duration {
-	all := slices.Concat(w[0], w[1])
-	if len(all) < fewestWays {
+	n, least, longest := w.bounds()
+	if n < fewestWays {
 		return min(window/10, unknownMost)
 	}
-	d := slices.Max(all) - slices.Min(all)
-	d = max(d+8*d/time.Duration(len(all)), min(window/50, spreadLeast))
+	d := longest - least
+	d = max(d+8*d/time.Duration(n), min(window/50, spreadLeast))
 	most := min(window/4, spreadMost)
 	step := max(most/spreadSteps, time.Microsecond).Truncate(time.Microsecond)
 	return min((d+step-1)/step*step, most.Truncate(time.Microsecond))
@@ -130,7 +143,8 @@ func (w *ways) spread(window time.Duration) time.Duration {
 // longest returns the longest of the recent durations, rounded up to a power of two milliseconds, so that few
 // different windows reach the store. It is zero if no duration is known or the longest is below a millisecond.
 func (w *ways) longest() time.Duration {
-	longest, d := slices.Max(append(slices.Concat(w[0], w[1]), 0)), time.Millisecond
+	_, _, longest := w.bounds()
+	d := time.Millisecond
 	if longest < d {
 		return 0
 	}
